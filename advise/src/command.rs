@@ -224,19 +224,15 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
 
 /// Prints the lines of these remedies as a patch of the reader's files.
 fn print_patch(path: &Path, reading: &Reading, remedies: &[&Considered]) -> Result<Exit> {
-    let mut settings: Vec<Setting> = Vec::new();
-    for setting in remedies.iter().flat_map(|of| &of.settings) {
-        if !settings.contains(setting) {
-            settings.push(setting.clone());
-        }
-    }
+    let settings: Vec<Setting> = remedies.iter().flat_map(|of| of.settings.clone()).collect();
     let patch = patch(path, reading.server, &settings).or_fault(Fault::Input)?;
-    if patch.contains("+++ b/etc/letsencrypt/") {
+    tell!("{}", patch.tried);
+    if String::from_utf8_lossy(&patch.bytes).contains("+++ b/etc/letsencrypt/") {
         tell!(
             "certbot no longer renews a file of its own that was changed: the patch changes one below /etc/letsencrypt"
         );
     }
-    tlsdyno_base::output::print(patch)?;
+    tlsdyno_base::output::print(patch.bytes)?;
     Ok(Exit::Done)
 }
 

@@ -156,9 +156,9 @@ fn keep_alive(reading: &Reading, visitors_return: bool) -> Considered {
     match (keep_alive_s, told, by_log) {
         (Some(0), ..) => {
             let why = "connections are not kept: each request pays for a handshake of its own";
-            // A patch puts lines in, and here one has to go.
-            let is_apart = reading.server == ServerName::Haproxy;
-            let by_hand = if is_apart { "; take `option httpclose` out" } else { "" };
+            // A patch has the time alone.
+            let is_apart = reading.server == ServerName::Nginx && requests == "0";
+            let by_hand = if is_apart { "; take `keepalive_requests 0` out" } else { "" };
             Considered { is_apart, ..of.tried(change, format!("{why}{by_hand}")) }
         }
         (_, Some((now, then)), Some(why)) if visitors_return && then > LONGER_GAINS * now => of.tried(change, why),

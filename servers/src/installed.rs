@@ -34,7 +34,7 @@ use super::{DRIVERS, Place, ServerTls, driver_of, programs, recorded};
 use files::Files;
 pub(super) use nginx::names_file;
 pub use nginx::{bytes_of, text_of};
-pub use patch::patch;
+pub use patch::{Patch, patch};
 pub use session_line::session_line;
 pub use site::{AccessLog, Choice, Facts, Offer};
 use site::{Copied, Ports, Site, socket_name};
@@ -74,11 +74,7 @@ impl Installed {
     /// # Errors
     /// A file cannot be read or understood, or no server of it speaks TLS.
     pub fn read(path: &Path, program: Option<&str>) -> Result<Installed> {
-        Installed::read_as(path, program, &mut Files::default())
-    }
-
-    /// The same of files that have other texts.
-    fn read_as(path: &Path, program: Option<&str>, files: &mut Files) -> Result<Installed> {
+        let files = &mut Files::default();
         let server = match program.and_then(server_of) {
             Some(server) => server,
             None => told_from(path)?,

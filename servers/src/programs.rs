@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -113,27 +114,38 @@ pub fn ask(program: &Path, arguments: Vec<OsString>, patience: Duration) -> Resu
     static ANSWERS: Mutex<Answers> = Mutex::new(BTreeMap::new());
     let mut answers = ANSWERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let program = program.to_str().filter(|name| !name.contains('/')).and_then(find).unwrap_or_else(|| program.into());
-    let run = || run_held(&program, &arguments, patience).map(Arc::new).map_err(|error| format!("{error:#}"));
+    let held = || run_held(&program, &arguments, patience, View::default(), &BTreeMap::new(), true);
+    let run = || held().map(Arc::new).map_err(|error| format!("{error:#}"));
     match answers.get(&(program.clone(), arguments.clone())) {
         Some(answer) => answer.clone(),
         None => answers.entry((program.clone(), arguments.clone())).or_insert_with(run).clone(),
     }
 }
 
-/// The namespaces are those of a thread of its own, and of what it starts.
-fn run_held(program: &Path, arguments: &[OsString], patience: Duration) -> Result<Said> {
+/// The same each time, with this view and these variables: `is_alone` keeps the network from it. The namespaces are
+/// those of a thread of its own, and of what it starts.
+pub(super) fn run_held(
+    program: &Path,
+    arguments: &[OsString],
+    patience: Duration,
+    view: View,
+    variables: &BTreeMap<String, String>,
+    is_alone: bool,
+) -> Result<Said> {
     let scratch = tempfile::tempdir().context("make a directory")?;
     let (started, begun) = mpsc::channel();
     let (done, answer) = mpsc::channel();
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments).envs(variables).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let place = scratch.path().to_owned();
     std::thread::spawn(move || {
-        let held = hold_back(&place);
+        let held = hold_back(&place, &view, is_alone);
         if held != UNHELD {
             command.env("TMPDIR", &place);
         }
-        let child = match command.spawn() {
+        // What it should see is not there.
+        let is_blind = held == UNHELD && !view.shown.is_empty();
+        let child = match if is_blind { Err(io::Error::other(UNHELD)) } else { command.spawn() } {
             Ok(child) => child,
             Err(error) => return drop(started.send(Err(error))),
         };
@@ -155,17 +167,17 @@ fn run_held(program: &Path, arguments: &[OsString], patience: Duration) -> Resul
 /// What nothing holds back.
 const UNHELD: &str = "held back by nothing (that takes the rights of root)";
 
-/// Gives this thread a view of the file system in which only `scratch` can be written, a network with nobody in it, and
-/// processes that end with the first. Answers what of it the system allows.
-fn hold_back(scratch: &Path) -> &'static str {
-    if !geteuid().is_root() || View::default().enter(scratch).is_err() {
+/// Gives this thread a view of the file system in which only `scratch` can be written, a network with nobody in it if
+/// it `is_alone`, and processes that end with the first. Answers what of it the system allows.
+fn hold_back(scratch: &Path, view: &View, is_alone: bool) -> &'static str {
+    if !geteuid().is_root() || view.enter(scratch).is_err() {
         return UNHELD;
     }
     // Where these are not allowed, what it can do is told.
     let _ = sys::unshare_pid_namespace();
-    match sys::unshare_network_namespace() {
-        Ok(()) => "read-only and without a network",
-        Err(_) => "read-only",
+    match is_alone && sys::unshare_network_namespace().is_ok() {
+        true => "read-only and without a network",
+        false => "read-only",
     }
 }
 

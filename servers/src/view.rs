@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, move_mount,
+    open_tree,
 };
 use serde::{Deserialize, Serialize};
 use tlsdyno_engine::sys;
@@ -39,6 +40,8 @@ pub struct View {
     pub documents: Vec<PathBuf>,
     /// Sockets of other programs that it does not see.
     pub hidden: Vec<PathBuf>,
+    /// Files that are seen, each in the place of another.
+    pub shown: Vec<(PathBuf, PathBuf)>,
 }
 
 impl View {
@@ -73,7 +76,10 @@ impl View {
         for path in self.hidden.iter().filter(|path| !kept.iter().any(|tree| path.starts_with(&tree.path))) {
             Tree { path: path.clone(), ..Tree::of(Path::new("/dev/null"))? }.put_back()?;
         }
-        kept.iter().try_for_each(Tree::put_back)
+        kept.iter().try_for_each(Tree::put_back)?;
+        self.shown.iter().try_for_each(|(own, place)| {
+            mount_bind(own, place).with_context(|| format!("show {} at {}", own.display(), place.display()))
+        })
     }
 
     /// What lies below layers and is seen as it is: documents, other file systems, and sockets, to which nobody

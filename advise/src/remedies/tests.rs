@@ -245,19 +245,24 @@ fn configurations_are_advised_as_an_expert_would() {
     let place = tempfile::tempdir().unwrap();
     let chain = |kind| tlsdyno_servers::certificates::create(kind, place.path()).unwrap().chain.display().to_string();
     let [rsa, p256, p384] = [CertificateKind::Rsa2048, CertificateKind::P256, CertificateKind::P384].map(chain);
-    let mut seen = 0;
+    let (mut seen, mut differ) = (0, Vec::new());
     for part in include_str!("configurations.txt").split("=== ").skip(1) {
         let (head, rest) = part.split_once('\n').unwrap();
         let (text, said) = rest.split_once("--- try:").unwrap();
         let (wanted, remarks) = said.split_once("--- remark:").unwrap();
-        let path = place.path().join("config");
+        // lighttpd is asked once of each file.
+        let path = place.path().join(format!("config-{seen}"));
         let of = |text: &str| text.replace("$RSA", &rsa).replace("$P256", &p256).replace("$P384", &p384);
         std::fs::write(&path, of(text)).unwrap();
         let server = match head.split_once(':').unwrap().0 {
             "apache" => ServerName::ApacheEvent,
             name => name.parse().unwrap(),
         };
-        let mut reading = Reading::of(&path, Some(server), None, None).unwrap();
+        // lighttpd itself says what its files mean.
+        if server == ServerName::Lighttpd && tlsdyno_servers::programs::find("lighttpd").is_none() {
+            continue;
+        }
+        let mut reading = Reading::of(&path, Some(server), None, None).unwrap_or_else(|why| panic!("{head}: {why:#}"));
         let library = if text.starts_with("# 3.5") { "3.5.1" } else { "3.0.11" };
         reading.version = format!("nginx/1.28.0, OpenSSL {library}");
         reading.cpus = 4;
@@ -265,9 +270,12 @@ fn configurations_are_advised_as_an_expert_would() {
             let all = considered(&reading, false);
             all.iter().filter(|of| is(of)).map(|of| of.name).collect::<Vec<_>>().join(", ")
         };
-        assert_eq!(names(&|of| of.change.is_some()), wanted.trim(), "to try: {head}");
-        assert_eq!(names(&|of| of.here == Here::Remark), remarks.trim(), "remarks: {head}");
+        let said = [names(&|of| of.change.is_some()), names(&|of| of.here == Here::Remark)];
+        println!("{head}: {said:?}");
+        let wanted = [wanted, remarks].map(|names| names.trim().to_owned());
+        differ.extend((said != wanted).then(|| format!("{head}: said {said:#?}, an expert {wanted:#?}")));
         seen += 1;
     }
-    assert!(seen > 20, "{seen}");
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+    assert!(seen >= 30, "{seen}");
 }

@@ -22,6 +22,7 @@ mod machines;
 mod matrix;
 mod noop_client;
 mod own_server;
+mod patches;
 #[path = "../place/mod.rs"]
 mod place;
 mod primitives;

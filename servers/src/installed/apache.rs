@@ -14,11 +14,13 @@ use tlsdyno_tls::Version;
 
 use super::effects::{self, BLOTTED, Handling, Table};
 use super::files::Files;
+use super::patch::{Part, name_of};
 use super::site::{
     ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
 };
 use super::site::{PORT_OF_TLS, Ports, SWITCHED_OFF, Site, measured};
 use crate::{Place, ServerTls, apache};
+pub(super) use reader::variables_beside;
 use reader::{Directive, all};
 
 /// An installed configuration.
@@ -135,6 +137,22 @@ impl Apache {
             access_logs: access_logs(&each("CustomLog"), main, &self.root),
         }
     }
+}
+
+/// The configuration for a patch, as far as its conditions are met.
+pub(super) fn parts(path: &Path, files: &mut Files) -> Result<Vec<Part>> {
+    Ok(parts_of(&reader::read(path, files)?.directives))
+}
+
+fn parts_of(directives: &[Directive]) -> Vec<Part> {
+    let part = |of: &Directive| Part {
+        name: name_of(&of.name, &of.first().unwrap_or_default()),
+        says: format!("{} {}", of.name, of.arguments),
+        at: of.at.clone(),
+        place: if switched_on(std::slice::from_ref(of)) == Some(true) { "tls" } else { "" },
+        inner: parts_of(inner_of(of)),
+    };
+    directives.iter().map(part).collect()
 }
 
 fn written(directives: &[Directive]) -> String {
@@ -256,10 +274,6 @@ impl Site for Apache {
         let unmet = self.left_out.iter().unique().join(", ");
         let told = (format!("Conditions that are not met: {unmet}"), "What stands below them is left out".to_owned());
         if unmet.is_empty() { Vec::new() } else { vec![told] }
-    }
-
-    fn own_suites(&self) -> Option<&'static str> {
-        Some("DEFAULT")
     }
 
     fn is_tls_client(&self) -> bool {

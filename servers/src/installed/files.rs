@@ -1,5 +1,6 @@
-//! The files that a configuration consists of, and places in them.
+//! The files that a configuration consists of, as they are or as a patch would have them, and places in them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,9 @@ use super::{bytes_in, text_of};
 /// Files in the order in which they were read, each once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Files {
-    read: Vec<(PathBuf, String)>,
+    pub(super) read: Vec<(PathBuf, String)>,
+    /// What stands in the place of the text of a file.
+    pub(super) changed: BTreeMap<PathBuf, String>,
 }
 
 impl Files {
@@ -24,7 +27,10 @@ impl Files {
         if let Some(number) = self.read.iter().position(|(other, _)| *other == target) {
             return Ok((number, self.read[number].1.clone()));
         }
-        let text = text_of(&bytes_in(path)?);
+        let text = match self.changed.get(&target) {
+            Some(text) => text.clone(),
+            None => text_of(&bytes_in(path)?),
+        };
         self.read.push((target, text.clone()));
         Ok((self.read.len() - 1, text))
     }

@@ -14,13 +14,15 @@ use rustix::process::geteuid;
 use tlsdyno_record::model::TlsChange;
 
 use super::effects::{self, BLOTTED, Handling, Table};
-use super::files::Files;
+use super::files::{At, Files};
+use super::patch::{Part, name_of};
 use super::site::{
     ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
 };
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, place_of_measured};
 use crate::{Place, ServerTls};
 use reader::{Line, Section};
+pub(super) use tls::with_parameters;
 
 /// An installed configuration.
 #[derive(Clone, Debug)]
@@ -164,28 +166,31 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Puts the lines of a remedy into the lines of a file: those of `global` there, parameters into each `bind` with TLS.
-pub(super) fn apply(new: &[String], file: &mut Vec<String>) {
-    for example in new {
-        match line_of(example) {
-            Some(line) if line.starts(&["bind"]) => tls::put_parameters(example, file),
-            Some(line) => {
-                let (section, count) = if line.starts(&["timeout"]) { ("defaults", 2) } else { ("global", 1) };
-                file.retain(|other| line_of(other).is_none_or(|of| of.words.get(..count) != line.words.get(..count)));
-                if let Some(at) = file.iter().position(|other| other.trim() == section) {
-                    file.insert(at + 1, format!("    {}", line.words.join(" ")));
-                }
-            }
-            None => {}
-        }
-    }
+/// The configuration for a patch, as far as its conditions are met. What begins a section stands first in it.
+pub(super) fn parts(path: &Path, texts: &mut Files) -> Result<Vec<Part>> {
+    let section = |section: &Section| {
+        let part = |name: String, words: &[String], at: &At| Part {
+            name,
+            says: words.join(" "),
+            at: at.clone(),
+            ..Part::default()
+        };
+        let mut head = part(String::new(), &section.head, &section.at);
+        head.place = match section.kind() {
+            "global" => "global",
+            _ if section.binds().any(|bind| bind.has("ssl")) => "front",
+            _ => "",
+        };
+        let name = |line: &Line| name_of(&line.words[0], line.words.get(1).map_or("", |word| word));
+        let lines = section.lines.iter().map(|line| part(name(line), &line.words, &line.at));
+        Part { inner: [head].into_iter().chain(lines).collect(), ..Part::default() }
+    };
+    Ok(Haproxy::read(path, texts)?.sections.iter().map(section).collect())
 }
 
 /// The words of a line that begins no section, if it has any.
 fn line_of(text: &str) -> Option<Line> {
-    let mut sections = vec![Section::default()];
-    reader::read(text, 0, &mut sections, &|_, _| Ok(true)).ok()?;
-    sections.pop()?.lines.into_iter().next()
+    Some(reader::split(text)?.0).filter(|words| !words.is_empty()).map(Line::from)
 }
 
 fn access_logs(lines: &[&Line]) -> Vec<AccessLog> {

@@ -2,6 +2,7 @@
 
 mod conditions;
 mod reader;
+mod source;
 
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{LazyLock, Once};
@@ -14,13 +15,15 @@ use tlsdyno_base::tell;
 use tlsdyno_record::model::{SessionCache, TlsChange};
 
 use super::effects::{self, BLOTTED, Handling, Table};
+use super::files::Files;
 use super::site::{
     ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
 };
 use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured, versions};
 use crate::worker_user::{WorkerUser, create_for_workers};
-use crate::{Place, ServerTls, glob, lighttpd, programs};
+use crate::{Place, ServerTls, lighttpd, programs};
 use reader::{Item, value_of};
+pub(super) use source::{instead, names_of, parts};
 
 /// An installed configuration as lighttpd prints it (`-p`), includes and sums done.
 #[derive(Clone, Debug)]
@@ -36,14 +39,12 @@ const DIRECTORIES: &str = "server.upload-dirs deflate.cache-dir compress.cache-d
 const CERTIFICATES: &str = "ssl.pemfile ssl.privkey ssl.ca-file ssl.stapling-file";
 /// How long lighttpd may take to say what its files mean: they may have it run commands.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Files within files; more is a circle.
-const DEPTH_MAX: u32 = 16;
 
 impl Lighttpd {
     pub(super) fn read(path: &Path) -> Result<Lighttpd> {
         // By one name, for it is read once.
         let path = &absolute(path).with_context(|| format!("read {}", path.display()))?;
-        let commands = commands_in(path, DEPTH_MAX)?;
+        let commands = commands_in(path)?;
         let program = lighttpd::PACKAGE.require("")?;
         let arguments = vec!["-p".into(), "-f".into(), path.into()];
         let said = programs::ask(&program, arguments, PATIENCE).map_err(|what| anyhow!(what))?;
@@ -164,23 +165,12 @@ fn written(items: &[Item]) -> String {
 }
 
 /// The programs of `include_shell` in a file and those that it includes, each of which nobody but root may write.
-fn commands_in(path: &Path, depth: u32) -> Result<Vec<String>> {
-    ensure!(depth > 0, "{} is included within itself", path.display());
-    let text = super::text_of(&super::bytes_in(path)?);
-    let home = path.parent().unwrap_or(Path::new("/"));
-    let mut commands = Vec::new();
-    for line in text.lines().map(str::trim) {
-        let argument = |word: &str| line.strip_prefix(word).filter(|rest| rest.starts_with([' ', '\t', '"', '(']));
-        let quoted = |rest: &str| rest.split('"').nth(1).unwrap_or_default().to_owned();
-        if let Some(rest) = argument("include_shell") {
-            commands.extend(quoted(rest).split_ascii_whitespace().next().map(str::to_owned));
-        } else if let Some(rest) = argument("include") {
-            for file in glob::files(&home.join(quoted(rest))) {
-                commands.extend(commands_in(&file, depth - 1)?);
-            }
-        }
-    }
-    Ok(commands)
+fn commands_in(path: &Path) -> Result<Vec<String>> {
+    let mut files = Files::default();
+    parts(path, &mut files)?;
+    let lines = files.read.iter().flat_map(|(_, text)| text.lines().map(str::trim));
+    let shells = lines.filter_map(|line| line.strip_prefix("include_shell")?.split('"').nth(1));
+    Ok(shells.filter_map(|command| command.split_ascii_whitespace().next().map(str::to_owned)).collect())
 }
 
 /// Whether a setting passes requests on.
@@ -236,6 +226,11 @@ fn names(items: &[Item]) -> Vec<String> {
 }
 
 impl Site for Lighttpd {
+    /// Since 1.4.68 it takes none without AEAD by itself, and before `HIGH`.
+    fn own_suites(&self) -> Option<&'static str> {
+        None
+    }
+
     fn hosts(&self) -> Vec<Host> {
         let mut hosts = Vec::new();
         for (port, inner) in self.sockets() {
@@ -364,7 +359,7 @@ impl Site for Lighttpd {
 }
 
 /// Options are a list: what is asked is said behind what is there, unless it is the opposite of it.
-pub(super) fn merged(name: &str, value: &str, commands: &[(String, String)]) -> String {
+fn merged(name: &str, value: &str, commands: &[(String, String)]) -> String {
     let there = commands.iter().find(|(other, _)| name == "Options" && other.eq_ignore_ascii_case(name));
     let Some((_, there)) = there else { return value.to_owned() };
     let bare = value.trim_start_matches(['-', '+']);

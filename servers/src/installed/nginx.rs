@@ -26,12 +26,13 @@ use anyhow::{Result, ensure};
 use tlsdyno_record::model::TlsChange;
 
 use super::files::Files;
+use super::patch::{Part, name_of};
 use super::site::{Choice, Copied, Facts, Host, Offer, Ports, Site};
 use crate::{Place, ServerTls, nginx, programs};
 use copy::Copy;
 use listeners::has_tls;
 pub(crate) use reader::names_file;
-use reader::{Directive, all};
+use reader::{Block, Directive, all};
 pub use text::{bytes_of, text_of};
 
 /// An installed configuration of nginx, read with all that it includes.
@@ -123,6 +124,30 @@ impl Site for Nginx {
         let fixed = paths.filter(|path| path.starts_with('/') && path.len() > 1 && !path.contains('$'));
         fixed.map(PathBuf::from).collect()
     }
+}
+
+/// The configuration for a patch.
+pub(super) fn parts(path: &Path, files: &mut Files) -> Result<Vec<Part>> {
+    Ok(parts_of(&reader::read(path, files)?))
+}
+
+fn parts_of(directives: &[Directive]) -> Vec<Part> {
+    let part = |of: &Directive| {
+        // What is not for HTTP is one part, which stays as it is.
+        let is_open = !["stream", "mail"].contains(&of.name.as_str());
+        let block = of.block.clone().filter(|block| !is_open || !matches!(block, Block::Directives(_)));
+        let mut says = String::new();
+        Directive { block, ..of.clone() }.write(&mut says, 0);
+        let listens = of.name == "listen" && of.says("ssl") || of.name == "ssl" && of.says("on");
+        Part {
+            name: name_of(&of.name, &of.first().unwrap_or_default()),
+            says,
+            at: of.at.clone(),
+            place: if listens { "tls" } else { "" },
+            inner: if is_open { parts_of(of.inner()) } else { Vec::new() },
+        }
+    };
+    directives.iter().map(part).collect()
 }
 
 /// What stands in `http`.

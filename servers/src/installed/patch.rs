@@ -1,319 +1,230 @@
-//! The lines of remedies as a patch against the reader's own files: what says the same takes their place, or they stand
-//! where TLS is switched on.
+//! The lines of remedies as a patch against the reader's own files: they take the place of what says the same, or stand
+//! where TLS is switched on. Before a patch is shown, the patched files are read again, and tested by their server.
+//!
+//! Circle: the readers of the four servers say what a patch may change.
 
-use std::path::Path;
+mod edit;
+mod own_test;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use regex_lite::Regex;
 use similar::TextDiff;
 use tlsdyno_record::model::ServerName;
 
-use super::{haproxy, lighttpd};
+use super::files::{At, Files};
+use super::site::is_listed;
+use super::{apache, bytes_of, haproxy, lighttpd, nginx};
 use crate::directives::{Setting, lines};
-use crate::includes::Tree;
+use edit::{Edit, edit, edited};
 
-/// A unified patch of a configuration with all that it includes, for `patch -p1 -d /`. Certificates and keys are
-/// examples that the reader replaces.
+/// A change of files that was tried on copies of them.
+#[derive(Debug)]
+pub struct Patch {
+    /// A unified patch, for `patch -p1 -d /`. Certificates and keys are examples that the reader replaces.
+    pub bytes: Vec<u8>,
+    /// How it was tried, in a sentence.
+    pub tried: String,
+}
+
+/// A directive, a line or a block of a configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    /// What it is about ([`name_of`]): those of one name take each other's place.
+    pub(super) name: String,
+    /// The whole of it, but for what is in it.
+    pub(super) says: String,
+    /// Nowhere: no file says it.
+    pub(super) at: At,
+    /// Lines of a remedy that belong to such a place ([`New`]) stand behind it.
+    pub(super) place: &'static str,
+    pub(super) inner: Vec<Part>,
+}
+
+/// What a remedy says: a directive with the comments above it.
+#[derive(Debug)]
+pub(super) struct New {
+    /// Its own, and that of the list that it adds to, or of what else has parameters of HAProxy's `bind`.
+    names: Vec<String>,
+    lines: Vec<String>,
+    /// Where it stands if nothing says the same: behind what switches on TLS (`tls`), in HAProxy's section `global` or
+    /// in those that listen with TLS (`front`), or at the end of the main file (`end`).
+    place: &'static str,
+    /// It stands behind what says the same.
+    is_beside: bool,
+}
+
+impl New {
+    /// The directive, without the comments above it.
+    fn directive(&self) -> &str {
+        self.lines.last().map_or("", String::as_str)
+    }
+}
+
+/// Changes of files by their numbers.
+type Edits = BTreeMap<usize, Vec<Edit>>;
+
+/// A patch of a configuration with all that it includes.
 ///
 /// # Errors
-/// A file cannot be read, or nothing in it can be changed so.
-pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<String> {
-    let mut files = Vec::new();
-    for file in haproxy::files(path)? {
-        let home = file.parent().unwrap_or(Path::new("/"));
-        let tree = Tree::read(&file, &[home]).with_context(|| format!("{} is no text", file.display()))?;
-        files.extend(tree.files().into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())));
-    }
-    let mut texts: Vec<Vec<String>> = files.iter().map(|(_, text)| text.lines().map(str::to_owned).collect()).collect();
+/// A file cannot be read, nothing in it can be changed so, the patch would change more than that, or the server's own
+/// test refuses what comes of it.
+pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<Patch> {
+    let mut files = Files::default();
+    let before = parts(server, path, &mut files)?;
+    let old = files.read.clone();
+    let mut changed: BTreeMap<PathBuf, String> = BTreeMap::new();
+    let (mut all_new, mut now) = (Vec::new(), before.clone());
     for setting in settings {
-        let is_beside = matches!(setting, Setting::AlsoCertificate(_));
-        apply(server, &lines(server, setting.clone()), is_beside, &mut texts);
-    }
-    let new = settings.iter().flat_map(|setting| lines(server, setting.clone()));
-    let names: Vec<String> = new.filter_map(|line| name_of(server, &line)).collect();
-    let is_new = |of: &String| name_of(server, of).is_some_and(|name| names.contains(&name));
-    let mut patch = String::new();
-    for ((path, old), new) in files.iter().zip(&texts) {
-        let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
-        let kept = statements(&new.join("\n"));
-        let lost =
-            statements(old).into_iter().find(|of| server == ServerName::Nginx && !kept.contains(of) && !is_new(of));
-        if let Some(lost) = lost {
-            bail!("`{lost}` in {} would go with a line that these remedies change: give it its own", path.display());
+        let mut edits = Edits::new();
+        for new in new_of(server, setting) {
+            add_edits(server, &new, &now, &files, &mut edits)?;
+            all_new.push(new);
         }
-        patch.push_str(&unified(&path, old, new));
-    }
-    ensure!(!patch.is_empty(), "{} has no line that these remedies would change", path.display());
-    Ok(patch)
-}
-
-/// What a text of nginx says, comments apart.
-fn statements(text: &str) -> Vec<String> {
-    let text = Regex::new(r"(?m)(^|[\s;])#.*$").expect("a test uses it").replace_all(text, "$1");
-    text.split([';', '{', '}']).map(|of| of.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
-}
-
-/// Puts lines into all files, beside what says the same where that stays. The first file is the main one.
-fn apply(server: ServerName, new: &[String], is_beside: bool, files: &mut [Vec<String>]) {
-    if server == ServerName::Haproxy {
-        return files.iter_mut().for_each(|file| haproxy::apply(new, file));
-    }
-    if server == ServerName::Lighttpd && new.iter().any(|line| replace_pair(line, files)) {
-        return;
-    }
-    let names = new.iter().filter(|_| !is_beside || server == ServerName::Lighttpd);
-    let names: Vec<String> = names.filter_map(|line| name_of(server, line)).collect();
-    let mut is_there = false;
-    for file in files.iter_mut() {
-        is_there |= replace(server, &names, new, file);
-    }
-    if is_there {
-        return;
-    }
-    let is_anchor = |line: &str| {
-        let line = line.trim_start();
-        match server {
-            ServerName::Nginx => line.starts_with("listen") && line.contains(" ssl"),
-            ServerName::Lighttpd => line.starts_with("ssl.openssl.ssl-conf-cmd") && line.trim_end().ends_with(')'),
-            _ => line.to_ascii_lowercase().starts_with("sslengine on"),
+        for (file, edits) in edits {
+            let (path, text) = &files.read[file];
+            changed.insert(path.clone(), edited(text, edits));
         }
-    };
-    // These hold for the whole server.
-    let in_main = new.iter().any(|line| line.starts_with("SSLSessionCache") || line.starts_with("server."));
-    let mut is_put = false;
-    for file in files.iter_mut().filter(|_| !in_main) {
-        let mut at = 0;
-        while at < file.len() {
-            // Behind the last of several.
-            let next =
-                file[at + 1..].iter().find(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
-            if is_anchor(&file[at]) && !next.is_some_and(|next| is_anchor(next)) {
-                let indent = indent_of(&file[at]).to_owned();
-                file.splice(at + 1..at + 1, new.iter().map(|line| format!("{indent}{line}")));
-                is_put = true;
-                at += new.len();
-            }
-            at += 1;
-        }
+        files = Files { changed: changed.clone(), ..Files::default() };
+        now = parts(server, path, &mut files).context("the patched files are not understood")?;
     }
-    if !is_put && let Some(main) = files.first_mut().filter(|_| in_main || server == ServerName::Lighttpd) {
-        main.extend(new.iter().cloned());
+    changed.retain(|path, text| old.iter().any(|(other, old)| other == path && old != text));
+    ensure!(!changed.is_empty(), "{} has no line that these remedies would change", path.display());
+    let [before, after] = [&before, &now].map(|parts| apart_from(&all_new, parts));
+    ensure!(before == after, "a patch of {} would change more than these remedies do", path.display());
+    let tried = own_test::tried(server, path, &changed, &all_new)?;
+    let patch = old.iter().filter_map(|(path, text)| Some(unified(path, text, changed.get(path)?)));
+    let tried = format!("read again, the patched files differ in nothing else. {tried}");
+    Ok(Patch { bytes: bytes_of(&patch.collect::<String>()), tried })
+}
+
+/// A configuration as it is understood.
+fn parts(server: ServerName, path: &Path, files: &mut Files) -> Result<Vec<Part>> {
+    match server {
+        ServerName::Nginx => nginx::parts(path, files),
+        ServerName::Haproxy => haproxy::parts(path, files),
+        ServerName::ApacheEvent | ServerName::ApachePrefork => apache::parts(path, files),
+        ServerName::Lighttpd => lighttpd::parts(path, files),
+        other => bail!("{other} has no configuration file"),
     }
 }
 
-/// Puts the pair that a line adds to a list in the place of one with the same key, where it is there already.
-fn replace_pair(line: &str, files: &mut [Vec<String>]) -> bool {
-    let pair = Regex::new(r#""([^"]+)"\s*=>\s*"([^"]*)""#).expect("a test uses it");
-    let Some(own) = pair.captures(line).filter(|_| line.contains("+=")) else { return false };
-    let mut is_there = false;
-    for line in files.iter_mut().flatten() {
-        if let Some(there) = pair.captures_iter(line).find(|there| there[1].eq_ignore_ascii_case(&own[1])) {
-            let value = lighttpd::merged(&own[1], &own[2], &[(own[1].to_owned(), there[2].to_owned())]);
-            *line = line.replace(&there[0], &format!("\"{}\" => \"{value}\"", &own[1]));
-            is_there = true;
-        }
-    }
-    is_there
-}
-
-/// Names of one command of OpenSSL.
-const GROUPS: [&str; 3] = ["Groups", "Curves", "ECDHParameters"];
-
-/// The directive of a line; of one with several subjects with its first word. `None`: it adds to others.
-fn name_of(server: ServerName, line: &str) -> Option<String> {
-    let mut words = line.split_whitespace();
-    let first = words.next().filter(|word| !word.starts_with('#'))?;
-    let second = words.next().unwrap_or_default();
-    match first {
-        _ if server == ServerName::Lighttpd && second == "+=" => None,
-        "SSLOpenSSLConfCmd" if GROUPS.contains(&second) => Some("SSLOpenSSLConfCmd Groups".to_owned()),
-        "SSLOpenSSLConfCmd" | "ssl_conf_command" => Some(format!("{first} {second}")),
-        first => Some(first.to_owned()),
-    }
-}
-
-/// Puts lines in the place of the first of these names in each block; others of them go. Answers whether any is there.
-fn replace(server: ServerName, names: &[String], new: &[String], file: &mut Vec<String>) -> bool {
-    let mut is_there = false;
-    let mut is_put = false;
-    let mut at = 0;
-    while at < file.len() {
-        let line = file[at].trim();
-        let opens = line.ends_with('{') || line.starts_with("<VirtualHost");
-        is_put &= !opens;
-        if !name_of(server, line).is_some_and(|name| names.iter().any(|other| name.eq_ignore_ascii_case(other))) {
-            at += 1;
+/// What is said for a setting.
+fn new_of(server: ServerName, setting: &Setting) -> Vec<New> {
+    let is_beside = matches!(setting, Setting::AlsoCertificate(_));
+    let mut all: Vec<New> = Vec::new();
+    let mut lines_of_next = Vec::new();
+    let mut place = if server == ServerName::Haproxy { "front" } else { "tls" };
+    for line in lines(server, setting.clone()) {
+        if line == "global" {
+            place = "global";
             continue;
         }
-        let is_end = |line: &String| server != ServerName::Nginx || line.contains(';');
-        let count = 1 + file[at..].iter().position(is_end).unwrap_or(0);
-        let indent = indent_of(&file[at]).to_owned();
-        let put: Vec<String> = new.iter().filter(|_| !is_put).map(|line| format!("{indent}{line}")).collect();
-        let step = put.len();
-        file.splice(at..at + count, put);
-        (at, is_put, is_there) = (at + step, true, true);
+        let line = line.trim_start();
+        lines_of_next.push(line.to_owned());
+        if !line.starts_with('#') {
+            let mut words = line.split([' ', ';']);
+            let own = name_of(words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            let names = match server {
+                ServerName::Lighttpd => lighttpd::names_of(line).unwrap_or(vec![own]),
+                _ if own == "bind" => vec![own, "ssl-default-bind-options".to_owned()],
+                _ => vec![own],
+            };
+            // These hold for the whole server.
+            let is_of_all = line.starts_with("SSLSessionCache") || line.starts_with("server.");
+            let lines = std::mem::take(&mut lines_of_next);
+            all.push(New { names, lines, place: if is_of_all { "end" } else { place }, is_beside });
+        }
     }
-    is_there
+    all
 }
 
-fn indent_of(line: &str) -> &str {
-    &line[..line.len() - line.trim_start().len()]
+/// Names of one thing.
+const SAME: [(&str, &str); 7] = [
+    ("sslopensslconfcmd curves", "sslopensslconfcmd groups"),
+    ("sslopensslconfcmd ecdhparameters", "sslopensslconfcmd groups"),
+    ("ssl_conf_command groups", "ssl_ecdh_curve"),
+    ("ssl_conf_command curves", "ssl_ecdh_curve"),
+    ("option httpclose", "timeout http-keep-alive"),
+    ("option forceclose", "timeout http-keep-alive"),
+    ("ssl.openssl.ssl-conf-cmd curves", "ssl.openssl.ssl-conf-cmd groups"),
+];
+
+/// Directives that stand once for each of their first words.
+const WITH_SUBJECT: &str = "sslopensslconfcmd ssl_conf_command proxy_set_header timeout option http-request \
+    ssl.openssl.ssl-conf-cmd server.feature-flags";
+
+/// The name of a directive: of one with several subjects with its first word.
+pub(super) fn name_of(directive: &str, first: &str) -> String {
+    let name = directive.to_ascii_lowercase();
+    let is_of_subject = is_listed(WITH_SUBJECT, &name);
+    let name = if is_of_subject { format!("{name} {}", first.to_ascii_lowercase()) } else { name };
+    SAME.iter().find(|(other, _)| *other == name).map_or(name, |(_, same)| (*same).to_owned())
 }
 
-/// The change of a file as `patch` takes it; empty: none.
-fn unified(path: &Path, old: &str, new: &[String]) -> String {
+/// What puts new lines into files that say this.
+fn add_edits(server: ServerName, new: &New, parts: &[Part], files: &Files, edits: &mut Edits) -> Result<()> {
+    let text = |part: &Part| files.read[part.at.file].1.as_str();
+    let mut put = |part: &Part, is_behind: bool, lines: &[String]| {
+        edits.entry(part.at.file).or_default().push(edit(text(part), part, is_behind, lines));
+    };
+    if new.names[0] == "bind" {
+        for part in parts.iter().flat_map(|section| &section.inner) {
+            if let Some(lines) = haproxy::with_parameters(new.directive(), part)? {
+                put(part, false, &lines);
+            }
+        }
+    } else if new.place == "end" && !is_there(&new.names, parts) {
+        let main = &files.read[0].1;
+        let begin = if main.ends_with('\n') { "" } else { "\n" };
+        edits.entry(0).or_default().push((main.len()..main.len(), format!("{begin}{}\n", new.lines.join("\n"))));
+    } else {
+        // Sections of HAProxy say it for each other, and a server without a certificate needs none.
+        let is_for_all = server == ServerName::Haproxy || new.directive().contains("ertificate");
+        place(new, parts, is_for_all && is_there(&new.names[..1], parts), &mut put);
+    }
+    Ok(())
+}
+
+/// Whether a part has one of these names.
+fn is_there(names: &[String], parts: &[Part]) -> bool {
+    parts.iter().any(|part| names.contains(&part.name) || is_there(names, &part.inner))
+}
+
+/// Puts lines behind parts (`true`) or in their place, in a block and in those within. `is_said`: a block around it
+/// says the same, which holds here, too.
+fn place(new: &New, parts: &[Part], mut is_said: bool, put: &mut impl FnMut(&Part, bool, &[String])) {
+    let written = || parts.iter().filter(|part| !part.at.bytes.is_empty());
+    let own: Vec<&Part> = written().filter(|part| part.name == new.names[0]).collect();
+    let added_to = || written().rfind(|part| new.names.contains(&part.name));
+    let behind = match own.last() {
+        Some(last) => new.is_beside.then_some(*last),
+        None if is_said => None,
+        None => added_to().or_else(|| written().rfind(|part| part.place == new.place)),
+    };
+    behind.into_iter().for_each(|part| put(part, true, &new.lines));
+    for (number, part) in own.iter().enumerate().filter(|_| !new.is_beside) {
+        let pair = lighttpd::instead(&part.says, new.directive()).map(|pair| vec![pair]);
+        // Another one of its name has the lines.
+        let lines = if number > 0 { Vec::new() } else { pair.unwrap_or_else(|| new.lines.clone()) };
+        put(part, false, &lines);
+    }
+    is_said |= !own.is_empty() || behind.is_some();
+    parts.iter().for_each(|part| place(new, &part.inner, is_said, put));
+}
+
+/// All that is said besides what these lines are about.
+fn apart_from(new: &[New], parts: &[Part]) -> String {
+    let kept = parts.iter().filter(|part| !new.iter().any(|new| new.names.contains(&part.name)));
+    kept.map(|part| format!("{}\n{}", part.says, apart_from(new, &part.inner))).collect()
+}
+
+/// The change of a file as `patch` takes it.
+fn unified(path: &Path, old: &str, new: &str) -> String {
     let [before, after] = ["a", "b"].map(|tree| format!("{tree}{}", path.display()));
-    let [old, new] = [old.lines().collect::<Vec<_>>(), new.iter().map(String::as_str).collect()];
-    TextDiff::from_slices(&old, &new).unified_diff().header(&before, &after).to_string()
+    TextDiff::from_lines(old, new).unified_diff().header(&before, &after).to_string()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::process::{Command, Stdio};
-
-    use tlsdyno_record::model::{CertificateKind, SessionCache};
-
-    use super::*;
-    use crate::installed::Installed;
-
-    /// The files of a server, patched by `patch` itself.
-    fn patched(server: ServerName, files: &[(&str, &str)], settings: &[Setting]) -> (tempfile::TempDir, Vec<String>) {
-        let place = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let path = place.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let text = patch(&place.path().join(files[0].0), server, settings).unwrap();
-        let file = place.path().join("tls.patch");
-        fs::write(&file, &text).unwrap();
-        let done = Command::new("patch")
-            .args(["--batch", "-p1", "-d", "/", "-i"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap();
-        assert!(done.success(), "{text}");
-        let read = |(name, _): &(&str, &str)| fs::read_to_string(place.path().join(name)).unwrap();
-        let texts = files.iter().map(read).collect();
-        (place, texts)
-    }
-
-    const SETTINGS: [Setting; 4] = [
-        Setting::Certificate(CertificateKind::P256),
-        Setting::AlsoTls13,
-        Setting::Tickets(true),
-        Setting::SessionCache(SessionCache::Shared),
-    ];
-
-    #[test]
-    fn lines_take_the_place_of_those_that_say_the_same() {
-        let main = "events {}\nhttp {\n    ssl_protocols TLSv1.2;\n    include sites/*;\n}\n";
-        let site = "server {\n    listen 443 ssl;\n    listen [::]:443 ssl;\n    ssl_certificate /a.pem;\n\
-            \x20   ssl_certificate_key\n\
-            \x20       /a.key;\n    root /x;\n}\nserver {\n    listen 443 ssl;\n    ssl_certificate /b.pem;\n\
-            \x20   ssl_certificate_key /b.key;\n}\n";
-        let (place, texts) = patched(ServerName::Nginx, &[("nginx.conf", main), ("sites/a", site)], &SETTINGS);
-        assert_eq!(texts[0], main.replace("TLSv1.2", "TLSv1.2 TLSv1.3"));
-        assert_eq!(texts[1].matches("ssl_certificate /etc/ssl/site.pem;").count(), 2, "{}", texts[1]);
-        assert_eq!(texts[1].matches("ssl_session_tickets on;").count(), 2, "{}", texts[1]);
-        assert!(!texts[1].contains("/a.") && !texts[1].contains("/b.") && texts[1].contains("# openssl ecparam"));
-        let facts = Installed::read(&place.path().join("nginx.conf"), None).unwrap().site.facts(None);
-        assert_eq!(
-            (facts.protocols, facts.session_cache.as_str()),
-            (vec!["TLSv1.2".to_owned(), "TLSv1.3".to_owned()], "shared:SSL:10m")
-        );
-    }
-
-    #[test]
-    fn apache_haproxy_and_lighttpd_have_their_own_places() {
-        let main = "ServerRoot /x\nListen 443\n<VirtualHost *:443>\n  SSLEngine on\n\
-            \x20 SSLCertificateFile /a.pem\n</VirtualHost>\n";
-        let (place, _) = patched(ServerName::ApacheEvent, &[("apache2.conf", main)], &SETTINGS);
-        let facts = Installed::read(&place.path().join("apache2.conf"), None).unwrap().site.facts(None);
-        assert_eq!(
-            (facts.certificates.concat().as_str(), facts.protocols.concat().as_str()),
-            ("/etc/ssl/site.pem", "TLSv1.2TLSv1.3")
-        );
-        assert_eq!(facts.session_cache, "shared: shmcb");
-
-        let main = "global\n  ssl-default-bind-options no-tls-tickets ssl-min-ver TLSv1.2\n\
-            \x20 tune.ssl.cachesize 0\nfrontend x\n\
-            \x20 bind :443 ssl crt /a.pem alpn h2 # here\n  default_backend y\n";
-        let (place, texts) = patched(ServerName::Haproxy, &[("haproxy.cfg", main)], &SETTINGS);
-        let facts = Installed::read(&place.path().join("haproxy.cfg"), None).unwrap().site.facts(None);
-        assert_eq!(
-            (facts.certificates.concat().as_str(), facts.tickets, facts.http2),
-            ("/etc/ssl/site.pem", true, true)
-        );
-        assert_eq!(
-            (facts.protocols.concat().as_str(), facts.session_cache.as_str()),
-            ("TLSv1.2TLSv1.3", "shared: 20000 blocks"),
-            "{}",
-            texts[0]
-        );
-
-        let main = "server.port = 80\nssl.pemfile = \"/a.pem\"\n$SERVER[\"socket\"] == \":443\" {\n\
-            \x20 ssl.engine = \"enable\"\n}\n";
-        let (_place, texts) = patched(ServerName::Lighttpd, &[("lighttpd.conf", main)], &SETTINGS);
-        let text = &texts[0];
-        assert!(text.contains("ssl.pemfile = \"/etc/ssl/site.pem\"") && text.contains("MinProtocol"), "{text}");
-        assert!(text.contains("server.feature-flags += (\"ssl.session-cache\" => \"enable\")"), "{text}");
-    }
-
-    #[test]
-    fn a_patch_of_nothing_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("nginx.conf");
-        fs::write(&path, "http {}\n").unwrap();
-        let refused = patch(&path, ServerName::Nginx, &SETTINGS).unwrap_err().to_string();
-        assert!(refused.contains("no line"), "{refused}");
-    }
-
-    fn nginx(text: &str, settings: &[Setting]) -> String {
-        patched(ServerName::Nginx, &[("nginx.conf", text)], settings).1.remove(0)
-    }
-
-    #[test]
-    fn lines_stand_once_behind_listeners_with_a_comment_between() {
-        let site = "http {\n server {\n  listen 443 ssl;\n  # between\n  listen [::]:443 ssl;\n  root /w;\n }\n}\n";
-        let wanted = site.replace("[::]:443 ssl;\n", "[::]:443 ssl;\n  ssl_session_tickets off;\n");
-        assert_eq!(nginx(site, &[Setting::Tickets(false)]), wanted);
-    }
-
-    #[test]
-    fn a_patch_that_would_lose_a_directive_is_refused() {
-        let site = "http {\n server {\n  listen 443 ssl; # x\n  ssl_certificate /a;\n  ssl_certificate_key /b; \
-            add_header X-A b;\n }\n}\n";
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("nginx.conf");
-        fs::write(&path, site).unwrap();
-        let refused = patch(&path, ServerName::Nginx, &SETTINGS).unwrap_err().to_string();
-        assert!(refused.contains("`add_header X-A b` in"), "{refused}");
-        patch(&path, ServerName::Nginx, &SETTINGS[1..]).unwrap();
-    }
-
-    #[test]
-    fn lists_of_lighttpd_have_a_key_once() {
-        let site = "ssl.pemfile = \"/a.pem\"\nssl.openssl.ssl-conf-cmd = (\"MinProtocol\" => \"TLSv1.3\",\n\
-            \x20 \"Options\" => \"-SessionTicket,ServerPreference\")\n";
-        let settings = [Setting::AlsoTls13, Setting::Tickets(true)];
-        let (_place, texts) = patched(ServerName::Lighttpd, &[("lighttpd.conf", site)], &settings);
-        let wanted = site
-            .replace("TLSv1.3", "TLSv1.2")
-            .replace("-SessionTicket,ServerPreference", "ServerPreference,SessionTicket");
-        assert_eq!(texts[0], wanted);
-    }
-
-    #[test]
-    fn lines_of_haproxy_keep_their_comments_and_certificates() {
-        let site = "global\n  ssl-default-bind-options no-sslv3 no-tlsv10 no-tls-tickets prefer-client-ciphers\n\
-            frontend x\n\
-            \x20 bind :443 ssl crt /a.pem alpn h2 no-tlsv11 # here\n";
-        let settings = [Setting::AlsoTls13, Setting::Tickets(true)];
-        let (_place, texts) = patched(ServerName::Haproxy, &[("haproxy.cfg", site)], &settings);
-        let wanted = site.replace("no-sslv3 no-tlsv10 no-tls-tickets ", "").replace("no-tlsv11", "ssl-min-ver TLSv1.2");
-        assert_eq!(texts[0], wanted);
-    }
-}
+mod tests;

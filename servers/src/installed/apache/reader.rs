@@ -132,7 +132,7 @@ pub(super) struct Reader<'a> {
 }
 
 /// Variables that Debian's service has, by the file beside a configuration.
-fn variables_beside(path: &Path) -> BTreeMap<String, String> {
+pub(in crate::installed) fn variables_beside(path: &Path) -> BTreeMap<String, String> {
     environment(&fs::read_to_string(path.with_file_name("envvars")).unwrap_or_default())
 }
 

@@ -158,10 +158,11 @@ pub(super) fn read(text: &str, file: usize, sections: &mut Vec<Section>, decide:
     // Of each `.if`: whether the lines hold that stand here, and whether those of a later branch may.
     let mut open: Vec<[bool; 2]> = Vec::new();
     for (number, line) in text.lines().enumerate() {
-        let from = line.as_ptr() as usize - text.as_ptr() as usize;
-        let at = At { file, bytes: from..from + line.len() };
-        let words = words(line).with_context(|| format!("line {}: a quote is not closed", number + 1))?;
+        let (words, comment) = split(line).with_context(|| format!("line {}: a quote is not closed", number + 1))?;
         let Some(first) = words.first() else { continue };
+        let from = line.as_ptr() as usize - text.as_ptr() as usize;
+        let to = from + line[..line.len() - comment.len()].trim_end().len();
+        let at = At { file, bytes: from + line.len() - line.trim_start().len()..to };
         let is_met = |may: bool| match may {
             true => decide(&words[1..].join(" "), sections).with_context(|| format!("line {}", number + 1)),
             false => Ok(false),
@@ -190,23 +191,27 @@ pub(super) fn read(text: &str, file: usize, sections: &mut Vec<Section>, decide:
     Ok(())
 }
 
-/// The words of a line, comments left out; `None`: a quote is not closed.
-fn words(line: &str) -> Option<Vec<String>> {
+/// The words of a line, and the comment behind them; `None`: a quote is not closed.
+pub(super) fn split(line: &str) -> Option<(Vec<String>, &str)> {
     let mut words = Vec::new();
     let mut word = String::new();
     let mut quote = None;
-    let mut characters = line.chars();
-    while let Some(character) = characters.next() {
+    let mut comment = "";
+    let mut characters = line.char_indices();
+    while let Some((at, character)) = characters.next() {
         match (character, quote) {
             // In strong quotes a backslash is one.
             ('\\', None | Some('"')) => {
                 word.push(character);
-                word.extend(characters.next());
+                word.extend(characters.next().map(|(_, escaped)| escaped));
                 continue;
             }
             ('"' | '\'', None) => quote = Some(character),
             (_, Some(open)) if open == character => quote = None,
-            ('#', None) => break,
+            ('#', None) => {
+                comment = &line[at..];
+                break;
+            }
             (' ' | '\t' | '\r', None) => {
                 if !word.is_empty() {
                     words.push(std::mem::take(&mut word));
@@ -220,7 +225,7 @@ fn words(line: &str) -> Option<Vec<String>> {
     if !word.is_empty() {
         words.push(word);
     }
-    quote.is_none().then_some(words)
+    quote.is_none().then_some((words, comment))
 }
 
 #[cfg(test)]
@@ -228,6 +233,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn words(line: &str) -> Option<Vec<String>> {
+        split(line).map(|(words, _)| words)
+    }
 
     fn read_text(text: &str) -> Result<Vec<Section>> {
         let mut sections = vec![Section::default()];

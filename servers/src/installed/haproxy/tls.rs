@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tlsdyno_record::model::{SessionCache, TlsChange};
 use tlsdyno_tls::Version;
 
 use super::reader::{Line, Section};
+use crate::installed::patch::Part;
 use crate::installed::site::versions;
 use crate::{Place, ServerTls, haproxy};
 
@@ -120,41 +121,56 @@ fn gone(asked: &TlsChange) -> String {
 
 /// Parameters that have no value.
 const FLAGS: &[&str] = &["no-tls-tickets", "allow-0rtt", "ssl"];
-/// What an example line changes beside the parameters that it has, by a word of it or by its comment.
+/// What an example line changes beside the parameters that it has, by words of it or by its comment.
 const OPPOSITES: &[(&str, &str)] = &[
     ("# without no-tls-tickets", "no-tls-tickets"),
+    // HAProxy takes either these or `ssl-min-ver`, and warns of both.
     ("ssl-min-ver", "ssl-max-ver:1 no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 force-tlsv12"),
+    ("curves", "ecdhe:1"),
 ];
+/// The certificate of an example.
+const EXAMPLE: [&str; 2] = ["crt", "/etc/ssl/site.pem"];
 
-/// Puts the parameters of an example of `bind` into each with TLS.
-pub(super) fn put_parameters(example: &str, file: &mut [String]) {
-    let parameters: Vec<&str> = example.split('#').next().unwrap_or_default().split_whitespace().skip(3).collect();
-    let is_certificate = parameters.len() == 2 && !example.contains("# without");
-    for line in file {
-        let Some(mut bind) = super::line_of(line) else { continue };
-        let is_options = bind.starts(&["ssl-default-bind-options"]);
-        let is_listener = bind.starts(&["bind"]) && bind.has("ssl");
-        if !is_options && !is_listener {
-            continue;
-        }
-        let before = bind.clone();
-        let opposites = OPPOSITES.iter().filter(|(mark, _)| example.contains(mark));
-        opposites.for_each(|(_, words)| bind.remove_listed(words));
-        let comment = line.find(" #").map_or("", |at| &line[at..]).to_owned();
-        let mut rest = parameters.iter().skip(if is_certificate { 0 } else { 2 });
-        while let Some(word) = rest.next().filter(|_| !is_options) {
-            let value = if FLAGS.contains(word) { None } else { rest.next() };
-            // A second certificate stands beside the first.
-            if *word != "crt" || is_certificate {
-                bind.remove(word, usize::from(value.is_some()));
-            }
-            bind.words.extend([*word].into_iter().chain(value.copied()).map(str::to_owned));
-        }
-        if bind != before {
-            let indent = &line[..line.len() - line.trim_start().len()];
-            let advice = example.split_once('#').filter(|_| is_certificate && !is_options);
-            let advice = advice.map_or(String::new(), |(_, advice)| format!("    #{advice}"));
-            *line = format!("{indent}{}{advice}{comment}", bind.words.join(" "));
-        }
+/// The parameters of an example of `bind`, each with its value: its certificate only where nothing else is shown.
+fn parameters(example: &str) -> Vec<[&str; 2]> {
+    let mut words = example.split('#').next().unwrap_or_default().split_whitespace().skip(3);
+    let mut all = Vec::new();
+    while let Some(word) = words.next() {
+        let value = if FLAGS.contains(&word) { None } else { words.next() };
+        all.push([word, value.unwrap_or_default()]);
     }
+    let shows_more = all.len() > 1 || example.contains(OPPOSITES[0].0);
+    all.retain(|parameter| !shows_more || *parameter != EXAMPLE);
+    all
+}
+
+/// The line of a part with the parameters of an example of `bind`, if that changes it; none where nothing is left.
+///
+/// # Errors
+/// One certificate would take the place of several.
+pub(in crate::installed) fn with_parameters(example: &str, part: &Part) -> Result<Option<Vec<String>>> {
+    let line = super::line_of(&part.says).unwrap_or_default();
+    let is_listener = part.name == "bind" && line.has("ssl");
+    if !is_listener && part.name != "ssl-default-bind-options" {
+        return Ok(None);
+    }
+    let mut changed = line.clone();
+    let opposites = OPPOSITES.iter().filter(|(mark, _)| example.contains(mark));
+    opposites.for_each(|(_, words)| changed.remove_listed(words));
+    for [name, value] in parameters(example).into_iter().filter(|_| is_listener) {
+        // A second certificate stands beside the first.
+        if name != "crt" || value == EXAMPLE[1] {
+            changed.remove(name, usize::from(!value.is_empty()));
+        }
+        changed.words.extend([name, value].into_iter().filter(|word| !word.is_empty()).map(str::to_owned));
+    }
+    let is_one = line.words.iter().filter(|word| word.starts_with("crt")).count() == 1
+        && line.value("crt").is_some_and(|path| !Path::new(&path).is_dir());
+    let is_replaced = is_listener && parameters(example).contains(&EXAMPLE);
+    let says = &part.says;
+    ensure!(is_one || !is_replaced, "`{says}` names several certificates, which one would replace: change it by hand");
+    let advice = example.split_once('#').filter(|_| is_listener && example.contains("# certificate"));
+    let advice = advice.map_or(String::new(), |(_, advice)| format!("    #{advice}"));
+    let is_left = changed.words.len() > 1;
+    Ok((changed != line).then(|| is_left.then(|| changed.words.join(" ") + &advice).into_iter().collect()))
 }

@@ -134,9 +134,9 @@ fn a_file_that_others_may_write_is_not_run_by_root() {
     let [path, more, ran] = ["lighttpd.conf", "more.conf", "ran"].map(|name| place.path().join(name));
     let shell = format!("include_shell \"touch {}; echo\"\n", ran.display());
     std::fs::write(&path, format!("{shell}include \"more.conf\"\nserver.port = 1\nssl.engine = \"enable\"\n")).unwrap();
-    std::fs::write(&more, "").unwrap();
-    assert_eq!(commands_in(&path, 2).unwrap(), ["touch"]);
-    assert!(commands_in(&path, 1).unwrap_err().to_string().contains("included within itself"));
+    // A circle ends.
+    std::fs::write(&more, "include \"lighttpd.conf\"\n").unwrap();
+    assert_eq!(commands_in(&path).unwrap(), ["touch"]);
     if geteuid().is_root() {
         std::os::unix::fs::chown(&more, Some(4_000_000), None).unwrap();
         let refused = Lighttpd::read(&path).unwrap_err().to_string();
