@@ -52,14 +52,15 @@ impl Reading {
         };
         let kept_s = facts.keep_alive_s.unwrap_or(KEPT_S);
         let log = match trace {
-            Some(path) => Ok(scan(path, kept_s)?),
-            None => log_of(&facts.access_logs, kept_s),
+            Some(path) => Ok(scan(path, kept_s, asked)?),
+            None => log_of(&facts.access_logs, kept_s, asked),
         };
         let log = log.and_then(|log| match log.read.cannot_tell() {
             Some(why) => Err(format!("{} is not used: {why}", log.workload)),
             None => Ok(log),
         });
-        let longer = log.as_ref().ok().filter(|_| kept_s < KEPT_S).map(|log| scan(Path::new(&log.workload), KEPT_S));
+        let longer =
+            log.as_ref().ok().filter(|_| kept_s < KEPT_S).map(|log| scan(Path::new(&log.workload), KEPT_S, asked));
         let hits_if_kept = longer.transpose()?.map(|log| log.hits_per_connection);
         let version = installed.version();
         Ok(Reading {
@@ -207,9 +208,10 @@ impl Reading {
     }
 }
 
-/// A log, with connections that close after so many seconds without a request.
-fn scan(path: &Path, keep_alive_s: u32) -> Result<LogScan> {
-    scan_log(path, &[], &ReplaySpec { keep_alive_s, ..ReplaySpec::default() })
+/// A log, with connections that close after so many seconds without a request, without other sites than the one asked
+/// for.
+fn scan(path: &Path, keep_alive_s: u32, asked: Option<&str>) -> Result<LogScan> {
+    scan_log(path, &[], &ReplaySpec { keep_alive_s, site: asked.map(str::to_owned), ..ReplaySpec::default() })
 }
 
 /// `[3, 0]` of `OpenSSL 3.0.11`; the last one counts.
@@ -220,7 +222,7 @@ fn version_behind(text: &str, name: &str) -> Option<[u32; 2]> {
 }
 
 /// The first log that is there and not too long.
-fn log_of(logs: &[AccessLog], keep_alive_s: u32) -> Result<LogScan, String> {
+fn log_of(logs: &[AccessLog], keep_alive_s: u32, asked: Option<&str>) -> Result<LogScan, String> {
     let log = logs.first().ok_or("the configuration names no log")?;
     let path = Path::new(&log.path);
     if log.path == "syslog" {
@@ -233,5 +235,5 @@ fn log_of(logs: &[AccessLog], keep_alive_s: u32) -> Result<LogScan, String> {
     if bytes == 0 {
         return Err(format!("{} is empty", log.path));
     }
-    scan(path, keep_alive_s).map_err(|error| format!("{error:#}"))
+    scan(path, keep_alive_s, asked).map_err(|error| format!("{error:#}"))
 }

@@ -135,7 +135,16 @@ pub(crate) fn considered(reading: &Reading, visitors_return: bool) -> Vec<Consid
         true => Considered { here: Here::NotMeasured, change: None, ..of },
         false => of,
     };
-    all.into_iter().flatten().chain(remarks(reading)).map(measured).collect()
+    let mut all: Vec<Considered> = all.into_iter().flatten().chain(remarks(reading)).map(measured).collect();
+    // Here two may come to the same, which is measured once.
+    for at in 1..all.len() {
+        let (before, of) = all.split_at_mut(at);
+        if let Some(same) = before.iter().find(|other| other.change.is_some() && other.change == of[0].change) {
+            (of[0].change, of[0].here) = (None, Here::NotMeasured);
+            of[0].why = format!("here it changes in CPU time what \"{}\" does", same.name);
+        }
+    }
+    all
 }
 
 /// The groups that are taken, where tlsdyno's client speaks none of them, so that nothing can be measured.

@@ -9,6 +9,8 @@ mod client;
 #[allow(dead_code)]
 #[path = "../../traffic/src/trace/fields.rs"]
 mod fields;
+#[path = "../../traffic/src/trace/json_line.rs"]
+mod json_line;
 #[allow(dead_code)]
 #[path = "../../traffic/src/trace/layout.rs"]
 mod layout;

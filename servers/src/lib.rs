@@ -10,7 +10,6 @@ pub mod callgrind;
 mod capabilities;
 pub mod certificates;
 pub mod cgroup;
-pub mod changing;
 pub mod command;
 pub mod cpu;
 pub mod database;

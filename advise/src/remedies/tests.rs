@@ -55,6 +55,17 @@ const ECDSA: &str = "ECDSA P-256 certificate";
 const X25519: &str = "X25519 for key agreement";
 const INTERMEDIATE: &str = "TLSRef (Mozilla) intermediate";
 
+/// An experiment refuses a setting that it has already.
+#[test]
+fn two_remedies_that_come_to_the_same_are_measured_once() {
+    let tickets_off = Facts { tickets: false, session_cache: "none".to_owned(), ..good() };
+    assert_eq!(tried(&reading(tickets_off.clone(), P256), true), ["session tickets", "shared session cache"]);
+    let why = named(&reading(tickets_off, P256), INTERMEDIATE).why;
+    assert!(why.contains("\"shared session cache\""), "{why}");
+    let tls12 = Facts { tickets: false, protocols: versions(&["TLSv1.2"]), ..good() };
+    assert_eq!(tried(&reading(tls12, P256), true), ["TLS 1.3"]);
+}
+
 #[test]
 fn what_is_there_is_not_advised() {
     assert_eq!(tried(&reading(good(), P256), true), [INTERMEDIATE]);

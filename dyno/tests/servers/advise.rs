@@ -1,7 +1,7 @@
 //! `tlsdyno advise` on an nginx that was configured by hand.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tlsdyno::model::CertificateKind;
 use tlsdyno::servers::certificates;
@@ -68,4 +68,50 @@ fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     let toml = String::from_utf8_lossy(&toml.stdout).into_owned();
     assert!(toml.contains("session_cache = \"off\""), "{toml}");
     assert!(toml.contains("hits_per_handshake = 4.0") && toml.contains("name = \"ECDSA P-256 certificate\""), "{toml}");
+}
+
+/// A redirect as logged is expected; a page that is gone since is left out, unless it is most of the log. In JSON.
+#[test]
+fn what_a_log_has_otherwise_than_the_server_answers_is_left_out_and_told() {
+    let place = Place::new();
+    let config = installed(&place);
+    let redirect = "location = /login { return 302 /; }\nlocation / {";
+    let text = fs::read_to_string(&config).unwrap().replace("location / {", redirect);
+    fs::write(&config, text).unwrap();
+    let log = |name: &str, gone: u32| {
+        let path = place.path().join(name);
+        let line = |number: u32| {
+            let asked = |path: &str, status: u32| {
+                let fields = serde_json::json!({
+                    "ts": 1_664_858_220 + number, "remote_addr": format!("198.51.100.{}", number / 4),
+                    "request": format!("GET {path} HTTP/1.1"), "status": status, "body_bytes_sent": 13,
+                });
+                format!("{fields}\n")
+            };
+            match number % 20 {
+                0 => asked("/login", 302),
+                place if place <= gone => asked("/gone.html", 200),
+                _ => asked("/hello.txt", 200),
+            }
+        };
+        fs::write(&path, (0..400).map(line).collect::<String>()).unwrap();
+        path
+    };
+    let (few, many) = (log("few.json", 1), log("many.json", 9));
+    let config = config.to_str().unwrap();
+    let told = "left out: 20 of 400 requests (5.0 %; up to 20 % may be)";
+    for command in [&["advise", config][..], &["ablate", "--server-config", config]] {
+        let run = |log: &Path| {
+            place.run(&[command, &["--trace", log.to_str().unwrap(), "--time", "4", "--no-report"]].concat())
+        };
+        let output = run(&few);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 8)), "{said}");
+        assert!(said.contains(told) && said.contains("/gone.html (404, recorded 200)"), "{said}");
+        assert!(!said.contains("/login ("), "{said}");
+        let output = run(&many);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("left out: 180 of 400 requests (45.0 %"), "{said}");
+    }
 }

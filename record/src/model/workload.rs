@@ -248,6 +248,9 @@ pub struct ReplaySpec {
     /// where a proxy's stands there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_field: Option<ClientField>,
+    /// Lines that name another site than this one are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
     /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same
     /// for every process only up to here (`trace::make` fills it in).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,6 +267,7 @@ impl Default for ReplaySpec {
             send_methods: Vec::new(),
             window: 10_000,
             client_field: None,
+            site: None,
             first_bytes: None,
         }
     }

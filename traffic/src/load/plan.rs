@@ -128,10 +128,18 @@ fn requested(options: &Options, url: &Url, body_bytes: u64) -> Result<(Arc<Workl
         !options.all_at_once || per_user > 1,
         "--all-at-once is about the connections of a user, of which each has one here: add --per-user or a workload"
     );
-    let Some(spec) = made else { return Ok((Arc::new(urls::workload(options, url, per_user, body_bytes)?), per_user)) };
-    let site = trace::make(&spec)?;
-    site.summary.tell();
-    Ok((client::workload(&site, &options.header_lines()), per_user))
+    let workload = match &made {
+        None => Arc::new(urls::workload(options, url, per_user, body_bytes)?),
+        Some(spec) => {
+            let site = trace::make(spec)?;
+            site.summary.tell();
+            client::workload(&site, &options.header_lines())
+        }
+    };
+    if made.is_none_or(|spec| spec.is_servers_own()) {
+        trace::changing::tell(&workload);
+    }
+    Ok((workload, per_user))
 }
 
 /// Refuses two flags that both say when requests are made.

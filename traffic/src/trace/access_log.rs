@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-use super::client::{BYTE_ORDER_MARK, Client, of_word};
+use super::client::{BYTE_ORDER_MARK, Client, Kind, of_word};
 use super::fields::{is_blank, is_end, quoted, word};
 use super::layout::{self, Found, Lack, Layout};
 
@@ -44,11 +44,28 @@ pub struct Entry<'line> {
     pub user_agent: Option<&'line [u8]>,
 }
 
+impl Entry<'_> {
+    /// The site that the request was for, in lower case without its port, where the line names one: by an absolute
+    /// target, a tunnel's, or in the one word that stands before the client (`vhost_combined`).
+    pub fn site(&self) -> Option<Cow<'_, [u8]>> {
+        let absolute = [&b"http://"[..], b"https://"].iter().find_map(|scheme| self.target.strip_prefix(*scheme));
+        let named = match &self.found {
+            _ if self.method == "CONNECT" => self.target,
+            Found::Words { before, .. } => absolute.unwrap_or(before.trim_ascii()),
+            _ => absolute?,
+        };
+        let host = of_word(named.split(|byte| b"/?".contains(byte)).next()?)?;
+        (host.kind == Kind::Name && host.text.contains(&b'.')).then_some(host.text)
+    }
+}
+
 /// Why a line is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFault {
     /// Nothing but white space.
     Blank,
+    /// JSON without what makes it a request.
+    Json,
     /// Longer than the limit.
     TooLong,
     /// No `[time]` after the client.
@@ -84,6 +101,11 @@ impl LineFault {
     pub fn told(self) -> (&'static str, &'static str) {
         match self {
             LineFault::Blank => ("blank", "are blank"),
+            LineFault::Json => (
+                "json",
+                "are JSON that names no time (time_iso8601, ts, StartUTC), request (or method and uri) or status \
+                 by a name that is known",
+            ),
             LineFault::TooLong => ("too_long", "are longer than 64 KB"),
             LineFault::NoTime => ("no_time", "have no time in square brackets after the client address"),
             LineFault::NoClient => ("no_client", "have no client, but - or nothing in its place"),
@@ -139,6 +161,9 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii_end();
     if line.is_empty() {
         return Err(LineFault::Blank);
+    }
+    if line.starts_with(b"{") && line.ends_with(b"}") {
+        return Err(LineFault::Json);
     }
     let bracket = time_bracket(line);
     // Another program's may begin with a decimal, too.

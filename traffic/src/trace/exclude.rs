@@ -1,4 +1,5 @@
-//! Which lines of a log are left out: proxies that stand for many users, crawlers that are none.
+//! Which lines of a log are left out: proxies that stand for many users, crawlers that are none, other
+//! sites.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,24 +12,7 @@ use super::access_log::Entry;
 /// The preset that stands for [`CRAWLERS`].
 const CRAWLERS_PRESET: &str = "crawlers";
 /// Parts of user agents, in lower case, that programs fetching sites for search engines, archives and previews write.
-const CRAWLERS: [&str; 16] = [
-    "bot",
-    "crawl",
-    "spider",
-    "slurp",
-    "archiver",
-    "archive.org",
-    "mediapartners",
-    "facebookexternalhit",
-    "bingpreview",
-    "feedfetcher",
-    "feedburner",
-    "yandex",
-    "baidu",
-    "ezooms",
-    "sitecheck",
-    "validator",
-];
+const CRAWLERS: &str = include_str!("crawlers.txt");
 /// User agents whose verdict is remembered; real logs have far fewer, forged ones must not fill the memory.
 const REMEMBERED_AGENTS: usize = 65_536;
 
@@ -43,7 +27,7 @@ pub(super) struct Exclude {
 #[derive(Debug, PartialEq)]
 enum Pattern {
     Prefix(IpNet),
-    /// In lower case: equal to the client's name, or part of the user agent.
+    /// In lower case: equal to the client's name or the site's, or part of the user agent.
     Text(String),
     Crawlers,
 }
@@ -59,22 +43,25 @@ impl Exclude {
     }
 
     /// The pattern (index into the list given to [`Exclude::new`]) that leaves out this line: by its client, whatever
-    /// that asks for, or by its user agent.
+    /// that asks for, its site, or its user agent.
     #[inline]
     pub(super) fn pattern(&mut self, entry: &Entry<'_>) -> Option<usize> {
         if self.patterns.is_empty() {
             return None;
         }
-        self.client(&entry.client).or_else(|| entry.user_agent.and_then(|agent| self.agent(agent)))
+        self.client(entry).or_else(|| entry.user_agent.and_then(|agent| self.agent(agent)))
     }
 
-    fn client(&self, client: &[u8]) -> Option<usize> {
+    fn client(&self, entry: &Entry<'_>) -> Option<usize> {
+        let (client, site) = (&entry.client, entry.site());
         let address: Option<IpAddr> = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
         // Behind dual-stack sockets IPv4 clients are logged as ::ffff:192.0.2.1.
         let address = address.map(|address| address.to_canonical());
         self.patterns.iter().position(|pattern| match pattern {
             Pattern::Prefix(prefix) => address.is_some_and(|address| prefix.contains(&address)),
-            Pattern::Text(text) => client.eq_ignore_ascii_case(text.as_bytes()),
+            Pattern::Text(text) => {
+                [Some(client), site.as_ref()].into_iter().flatten().any(|of| of.eq_ignore_ascii_case(text.as_bytes()))
+            }
             Pattern::Crawlers => false,
         })
     }
@@ -87,7 +74,7 @@ impl Exclude {
         let verdict = self.patterns.iter().position(|pattern| match pattern {
             Pattern::Prefix(_) => false,
             Pattern::Text(text) => holds(&lower, text),
-            Pattern::Crawlers => CRAWLERS.iter().any(|part| holds(&lower, part)),
+            Pattern::Crawlers => CRAWLERS.lines().any(|part| holds(&lower, part)),
         });
         if self.agents.len() >= REMEMBERED_AGENTS {
             self.agents.clear();
@@ -124,7 +111,13 @@ fn holds(lower: &[u8], part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::access_log::parse;
     use super::*;
+
+    fn by(client: &[u8]) -> Entry<'_> {
+        let line = b"host.example - - [17/May/2015:10:05:03 +0000] \"GET http://Shop.example/ HTTP/1.1\" 200 5";
+        Entry { client: client.into(), ..parse(line).unwrap() }
+    }
 
     fn exclude(texts: &[&str]) -> Exclude {
         Exclude::new(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()).unwrap()
@@ -133,20 +126,26 @@ mod tests {
     #[test]
     fn addresses_and_prefixes_of_both_families() {
         let exclude = exclude(&["192.0.2.7", "10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0"]);
-        assert_eq!(exclude.client(b"192.0.2.7"), Some(0));
-        assert_eq!(exclude.client(b"::ffff:192.0.2.7"), Some(0));
-        assert_eq!(exclude.client(b"10.255.1.1"), Some(1));
-        assert_eq!(exclude.client(b"11.0.0.0"), Some(3));
-        assert_eq!(exclude.client(b"2001:db8:1::9"), Some(2));
-        assert_eq!(exclude.client(b"2001:db9::1"), None);
-        assert_eq!(exclude.client(b"\xff\xfe"), None);
+        assert_eq!(exclude.client(&by(b"192.0.2.7")), Some(0));
+        assert_eq!(exclude.client(&by(b"::ffff:192.0.2.7")), Some(0));
+        assert_eq!(exclude.client(&by(b"10.255.1.1")), Some(1));
+        assert_eq!(exclude.client(&by(b"11.0.0.0")), Some(3));
+        assert_eq!(exclude.client(&by(b"2001:db8:1::9")), Some(2));
+        assert_eq!(exclude.client(&by(b"2001:db9::1")), None);
+        assert_eq!(exclude.client(&by(b"\xff\xfe")), None);
+    }
+
+    #[test]
+    fn a_site_is_named_too() {
+        assert_eq!(exclude(&["x", "shop.example"]).client(&by(b"192.0.2.7")), Some(1));
+        assert_eq!(exclude(&["shop"]).client(&by(b"192.0.2.7")), None);
     }
 
     #[test]
     fn names_and_user_agents_whatever_their_case() {
         let mut exclude = exclude(&["Cache.Proxy.Example", "MSIE 5"]);
-        assert_eq!(exclude.client(b"cache.proxy.example"), Some(0));
-        assert_eq!(exclude.client(b"cache.proxy.example.org"), None);
+        assert_eq!(exclude.client(&by(b"cache.proxy.example")), Some(0));
+        assert_eq!(exclude.client(&by(b"cache.proxy.example.org")), None);
         assert_eq!(exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"), Some(1));
         assert_eq!(exclude.agent(b"Mozilla/4.0 (compatible; msie 5.01)"), Some(1), "remembered");
         assert_eq!(exclude.agent(b"Mozilla/5.0"), None);

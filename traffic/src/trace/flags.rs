@@ -111,7 +111,7 @@ pub fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
 /// How an access log is replayed; the same flags wherever a log is taken.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ReplayArgs {
-    /// Log: leave out a client address, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
+    /// Log: leave out a client, a site, a prefix like 10.0.0.0/8, part of a user agent, or `crawlers`; repeatable
     #[arg(long, value_name = "WHAT")]
     pub exclude: Vec<String>,
     /// Log: fetch a document and what it embeds together, instead of one request after the other
@@ -133,6 +133,9 @@ pub struct ReplayArgs {
     /// it keeps. Those of a log have no body [default: GET and HEAD alone]
     #[arg(long, value_name = "METHODS", value_delimiter = ',', value_parser = choice(SentMethod::ALL))]
     pub send_methods: Vec<SentMethod>,
+    /// See [`ReplaySpec::site`].
+    #[arg(skip)]
+    pub site: Option<String>,
 }
 
 impl ReplayArgs {
@@ -145,6 +148,7 @@ impl ReplayArgs {
             keep_alive_s: self.keep_alive.unwrap_or(defaults.keep_alive_s),
             names,
             client_field: self.client_field,
+            site: self.site.clone(),
             send_methods: self.send_methods.clone(),
             ..defaults
         };

@@ -1,7 +1,7 @@
 //! The inputs that are kept of the fuzz targets of files (`fuzz/corpus/`).
 
 use super::har::document;
-use super::{access_log, layout};
+use super::{access_log, json_line, layout};
 
 #[path = "../../../fuzz/src/trace/access_log.rs"]
 mod access_log_target;

@@ -19,10 +19,10 @@ const NOT_CLIENTS_PERCENT: u64 = 5;
 const EXAMPLE_CHARACTERS: usize = 160;
 /// Characters kept of a client: names of hosts have up to 253 (RFC 1035 section 2.3.4, written out).
 const CLIENT_CHARACTERS: usize = 253;
-/// Distinct methods counted by name; forged ones must not fill the memory.
-const METHODS: usize = 32;
-/// The name under which the others are counted: in lower case, which no method in the table has by chance.
-const OTHER_METHODS: &str = "other";
+/// Distinct methods, and sites, counted by name; forged ones must not fill the memory.
+const NAMES: usize = 32;
+/// The name under which the others are counted: in lower case and without a dot, which none in the table has by chance.
+const OTHERS: &str = "other";
 const BUSIEST: usize = 5;
 
 /// What reading a log has found, whatever it is read for.
@@ -45,6 +45,11 @@ pub struct LogRead {
     /// Where in the lines the clients were found.
     #[serde(flatten)]
     pub found: FoundClients,
+    /// Requests by site, where their lines name one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub sites: BTreeMap<String, u64>,
+    /// Requests for other sites than the one asked for, left out.
+    pub of_other_sites: u64,
     /// Requests by clients on loopback, and by load tools.
     #[serde(skip)]
     artificial: (u64, u64),
@@ -187,6 +192,20 @@ impl LogRead {
                 of_all(found.forwarded_unused_count)
             ));
         }
+        let mut sites: Vec<(&String, &u64)> = self.sites.iter().collect();
+        sites.sort_by_key(|(_, hits)| std::cmp::Reverse(**hits));
+        let each: Vec<String> = sites.iter().take(BUSIEST).map(|(site, hits)| format!("{site} ({hits})")).collect();
+        let each = each.join(", ");
+        match (sites.len(), self.of_other_sites) {
+            (0 | 1, 0) => {}
+            (all, 0) => notes.push(format!(
+                "the requests for all its {all} sites are taken, as if they were one: {each}; --exclude NAME leaves \
+                 one out"
+            )),
+            (_, others) => {
+                notes.push(format!("taken: {each}; {others} requests for other sites are left out (--host)"))
+            }
+        }
         notes
     }
 
@@ -268,7 +287,10 @@ impl LogRead {
     }
 
     pub(super) fn add_entry(&mut self, entry: &Entry<'_>) {
-        self.add_method(entry.method);
+        count(&mut self.methods, entry.method);
+        if let Some(site) = entry.site() {
+            count(&mut self.sites, &String::from_utf8_lossy(&site));
+        }
         self.found.add(&entry.found);
         self.artificial.0 += u64::from(entry.client.starts_with(b"127.") || *entry.client == *b"::1");
         self.artificial.1 += u64::from(entry.user_agent.is_some_and(is_of_tool));
@@ -281,16 +303,6 @@ impl LogRead {
         self.time_range_s = Some((first.min(entry.time_s), last.max(entry.time_s)));
     }
 
-    fn add_method(&mut self, method: &str) {
-        match self.methods.get_mut(method) {
-            Some(count) => *count += 1,
-            None => {
-                let name = if self.methods.len() < METHODS { method } else { OTHER_METHODS };
-                *self.methods.entry(name.to_owned()).or_default() += 1;
-            }
-        }
-    }
-
     /// The requests: lines that are neither malformed nor excluded.
     pub(super) fn hits(&self) -> u64 {
         self.statuses.values().sum()
@@ -301,7 +313,7 @@ impl LogRead {
     pub(super) fn ensure_usable(&mut self, path: &Path) -> Result<()> {
         self.malformed.sort_by_key(|malformed| std::cmp::Reverse(malformed.lines));
         let (path, lines) = (path.display(), self.lines);
-        let excluded = self.excluded.iter().map(|excluded| excluded.lines).sum::<u64>();
+        let excluded = self.excluded.iter().map(|excluded| excluded.lines).sum::<u64>() + self.of_other_sites;
         let not_a_client = LineFault::NotAClient.told().0;
         if let Some(others) = self.malformed.iter().find(|malformed| malformed.reason == not_a_client) {
             // What came out would be about these words.
@@ -323,25 +335,29 @@ impl LogRead {
             bail!("the log {path} has no usable line: {damage}");
         }
         ensure!(lines > 0, "the log {path} is empty; name one with requests in it");
-        let by: Vec<&str> = self.excluded.iter().map(|excluded| excluded.by.as_str()).collect();
+        let host = (self.of_other_sites > 0).then_some("--host");
+        let by: Vec<&str> = self.excluded.iter().map(|excluded| excluded.by.as_str()).chain(host).collect();
         let by = by.join(", ");
         ensure!(
             excluded == 0,
             "nothing of the log {path} is left: {excluded} of its {lines} lines are excluded by {by}; exclude less"
         );
-        let is_json = |malformed: &Malformed| malformed.examples.iter().all(|example| example.text.starts_with('{'));
-        let json = match self.malformed.iter().all(is_json) {
-            true => {
-                "; its lines are JSON, which is not read: have the server log in combined format, or take that out \
-                     of Docker's file by `jq -r .log`"
-            }
-            false => "",
-        };
         bail!(
             "the log {path} has no usable line; of its {lines} lines {}. It must be in common or combined format, \
-             like: 192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120{json}",
+             or JSON, like: 192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET /index.html HTTP/1.1\" 200 5120",
             self.reasons()
         )
+    }
+}
+
+/// Counts by name, as long as there are not too many.
+fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+    match counts.get_mut(name) {
+        Some(count) => *count += 1,
+        None => {
+            let name = if counts.len() < NAMES { name } else { OTHERS };
+            *counts.entry(name.to_owned()).or_default() += 1;
+        }
     }
 }
 

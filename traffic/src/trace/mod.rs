@@ -6,6 +6,7 @@
 
 mod access_log;
 mod cdnow;
+pub mod changing;
 mod client;
 mod department;
 mod docroot;
@@ -14,6 +15,7 @@ mod exclude;
 mod fields;
 pub mod flags;
 mod har;
+mod json_line;
 #[cfg(test)]
 pub(crate) mod kept_inputs;
 mod layout;

@@ -11,6 +11,7 @@ use tlsdyno_record::model::workload::{ClientField, ReplaySpec};
 use super::access_log::{Clock, Entry, LineFault, parse_with};
 use super::client::{Client, of_word};
 use super::exclude::Exclude;
+use super::json_line;
 use super::layout::{Field, Found, Layout};
 use super::log_file::{self, Line};
 use super::log_summary::LogRead;
@@ -37,10 +38,13 @@ pub(super) fn for_each_request(
     let mut excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
     let mut found = LogRead::of(exclude);
     let mut first_s = None;
+    let site = rules.site.as_deref().and_then(|site| of_word(site.as_bytes())).map(|site| site.text);
+    let is_of_another = |entry: &Entry<'_>| site.is_some() && entry.site().is_some_and(|of| site.as_ref() != Some(&of));
     let each = |line: &Line<'_>, entry: Result<Entry<'_>, LineFault>| {
         found.lines += 1;
         match entry {
             Err(fault) => found.add_fault(fault, line.text),
+            Ok(entry) if is_of_another(&entry) => found.of_other_sites += 1,
             Ok(entry) => match excluded.pattern(&entry) {
                 Some(pattern) => found.excluded[pattern].lines += 1,
                 None => {
@@ -71,6 +75,8 @@ fn for_each_entry(
     let mut layout = rules.client_field.map(|field| Layout { field: Some(field.into()), ..Layout::default() });
     let mut sample = Sample::default();
     let read = log_file::for_each_line(path, rules.first_bytes, |line| {
+        let combined = line.is_whole.then(|| json_line::as_combined(line.text)).flatten();
+        let line = Line { text: combined.as_deref().unwrap_or(line.text), ..line };
         if let Some(layout) = &layout {
             return parsed(&line, layout);
         }

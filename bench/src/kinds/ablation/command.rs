@@ -406,7 +406,7 @@ impl Args {
                 "--send-methods goes with --ask-backend: answers are replayed to GET and HEAD alone"
             );
             let keep_alive = self.replay.keep_alive.or(self.kept_s()?);
-            let replay = ReplayArgs { keep_alive, ..self.replay.clone() };
+            let replay = ReplayArgs { keep_alive, site: self.host.clone(), ..self.replay.clone() };
             return Ok(replay.workload(flags::input(path, "access log")?, names));
         }
         self.replay.ensure_absent("a workload without --trace LOG").or_fault(Fault::Usage)?;

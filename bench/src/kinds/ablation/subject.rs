@@ -15,8 +15,8 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::Workload;
 use tlsdyno_record::model::{Experiment, ForeignTraffic, Method, ServerName};
 use tlsdyno_record::store::{Configuration, KindPart, Record, Warning, warning};
-use tlsdyno_servers::changing;
 use tlsdyno_tls::Stage;
+use tlsdyno_traffic::trace::changing;
 
 use crate::run::check::CheckExperiment;
 use crate::run::counting::Counting;
@@ -120,9 +120,8 @@ fn tell_before(
         record.warnings.push(warning::no_plain_http());
     }
     record.warnings.extend(own_command::told_of_copy(experiment));
-    let gets = testbed.site.workload.objects.iter().filter(|object| object.method == "GET");
-    let changing =
-        if experiment.workload.is_servers_own() { changing::told(gets.map(|of| of.path.as_str())) } else { None };
+    let own = Some(&testbed.site.workload).filter(|_| experiment.workload.is_servers_own());
+    let changing = own.and_then(|workload| changing::told(workload));
     let beforehand: Vec<String> = testbed.site.summary.beforehand().into_iter().chain(changing).collect();
     beforehand.iter().for_each(|told| observer.tell(told));
     let told = beforehand.into_iter().chain(testbed.site.summary.told());

@@ -123,11 +123,12 @@ impl LeftOut {
         });
         let told = format!(
             "left out: {lost} of {all} requests ({percent:.1} %; up to {LOST_PERCENT_MAX:.0} % may be), by {} ways of \
-             asking that are answered otherwise than recorded: {}; and {untried} that could not be tried within {} s",
+             asking that are answered otherwise than recorded: {}",
             self.wrong.len(),
-            named.collect::<Vec<_>>().join(", "),
-            TIME_MAX.as_secs()
+            named.collect::<Vec<_>>().join(", ")
         );
+        let more = format!("{told}; and {untried} that could not be tried within {} s", TIME_MAX.as_secs());
+        let told = if untried > 0 { more } else { told };
         (percent, (lost + untried > 0).then_some(told))
     }
 }

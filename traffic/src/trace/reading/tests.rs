@@ -2,6 +2,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
+use super::super::access_log::parse;
 use super::super::{LogScan, scan_log};
 use super::*;
 
@@ -184,6 +185,7 @@ fn addresses() -> impl Strategy<Value = fn(usize) -> String> {
 /// What is known of the clients, without what is told of the prefix.
 fn summary(mut scan: LogScan) -> LogScan {
     scan.read.found = Default::default();
+    scan.read.sites.clear();
     scan
 }
 
@@ -208,6 +210,25 @@ proptest! {
             prop_assert_eq!(cut, with_prefix.hits, "{}", text.lines().next().unwrap());
         }
         prop_assert_eq!(summary(with_prefix), summary(plain), "{}", text.lines().next().unwrap());
+    }
+
+    /// The same log in JSON, each line behind the same words.
+    #[test]
+    fn a_log_in_json_is_the_same_log(before in prefix(), client in addresses(), clients in 1_usize..15) {
+        let (plain, before) = (lines(clients, |_, number| client(number), ""), before.replace("{}", "7"));
+        let in_json: String = plain
+            .lines()
+            .map(|line| {
+                let entry = parse(line.as_bytes()).unwrap();
+                let client = String::from_utf8_lossy(&entry.client);
+                let fields = serde_json::json!({
+                    "remote_addr": client, "msec": entry.time_s, "request": "GET / HTTP/1.1", "status": entry.status,
+                    "body_bytes_sent": entry.bytes, "http_user_agent": "M",
+                });
+                format!("{before}{fields}\n")
+            })
+            .collect();
+        prop_assert_eq!(summary(scanned(&in_json)), summary(scanned(&plain)), "{}", in_json.lines().next().unwrap());
     }
 
     /// The same where only the lines' names of hosts tell who asks, behind a prefix of whole words.
@@ -244,6 +265,37 @@ fn what_stands_before_a_client_is_not_taken_for_it() {
     // A client before its proxy stays one.
     let text = lines(20, |number, client| format!("{} 10.0.0.{}", address(client), number % 2), "");
     assert_eq!(scanned(&text).users, 20);
+}
+
+#[test]
+fn a_log_of_several_sites_says_which_it_took() {
+    let note = |scan: &LogScan| scan.read.notes().into_iter().find(|note| note.contains("sites")).unwrap_or_default();
+    let one = scanned(&lines(20, |_, client| format!("shop.example:443 {}", address(client)), ""));
+    assert_eq!((one.read.sites.len(), note(&one)), (1, String::new()));
+    let of = |number: usize| if number.is_multiple_of(4) { "blog.example" } else { "Shop.example:443" };
+    let two = lines(20, |number, client| format!("{} {}", of(number), address(client)), "");
+    let both = scanned(&two);
+    assert!(note(&both).contains("shop.example (150), blog.example (50)"), "{}", note(&both));
+    let asked = |site: &str| {
+        let site = Some(site.to_owned());
+        of_text(two.as_bytes(), &ReplaySpec { site, ..ReplaySpec::default() })
+    };
+    let blog = asked("Blog.example:8443").unwrap();
+    assert_eq!((blog.hits, blog.read.of_other_sites), (50, 150));
+    assert!(note(&blog).starts_with("taken: blog.example (50); 150 requests for other sites"), "{}", note(&blog));
+    let none = asked("else.example").unwrap_err().to_string();
+    assert!(none.contains("200 of its 200 lines are excluded by --host"), "{none}");
+    let squid: String = ["CONNECT a.example:443", "GET http://B.example/x"]
+        .map(|asks| format!("1431857103.655 23 198.51.100.7 TCP_TUNNEL/200 1234 {asks} - HIER_DIRECT/192.0.2.1 -\n"))
+        .concat();
+    assert!(note(&scanned(&squid)).contains("a.example (1), b.example (1)"));
+    let caddy = |host: &str| {
+        let fields = serde_json::json!({
+            "ts": 1, "ip": "192.0.2.1", "host": host, "method": "GET", "uri": "/", "status": 200,
+        });
+        format!("{fields}\n")
+    };
+    assert_eq!(scanned(&["a.example", "b.example", "192.0.2.9"].map(caddy).concat()).read.sites.len(), 2);
 }
 
 /// Hits per handshake are not told by these.

@@ -1,5 +1,9 @@
 //! GETs that look as if they changed something: by words of their paths and the names of their parameters.
 
+use std::sync::Once;
+
+use tlsdyno_engine::load::Workload;
+
 /// Words, and lines that begin with `#`.
 const WORDS: &str = include_str!("changing.txt");
 /// Paths that are named, and characters of each.
@@ -23,16 +27,22 @@ fn has_word(part: &str) -> bool {
     parts.iter().any(|word| is(word)) || parts.windows(2).any(|pair| is(&pair.concat()))
 }
 
-/// What must be said of GETs of these paths before an application gets them; `None`: nothing.
-pub fn told<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
-    let paths: Vec<String> =
-        paths.filter(|path| may_change(path)).map(|path| path.chars().take(CHARACTERS_MAX).collect()).collect();
+/// Says the same on standard error: once, though a workload is made anew for each rate.
+pub fn tell(workload: &Workload) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| told(workload).iter().for_each(|told| tell!("{told}")));
+}
+
+/// What must be said of the GETs of this workload before an application gets them; `None`: nothing.
+pub fn told(workload: &Workload) -> Option<String> {
+    let gets = workload.objects.iter().filter(|object| object.method == "GET" && may_change(&object.path));
+    let paths: Vec<String> = gets.map(|object| object.path.chars().take(CHARACTERS_MAX).collect()).collect();
     let more = paths.len().saturating_sub(NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let named = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     (!paths.is_empty()).then(|| {
         format!(
-            "these GETs look as if they changed something, and an application behind the server gets them: \
+            "these GETs look as if they changed something, and the server, or an application behind it, gets them: \
              {named}{more}. If they do, stop now (Ctrl-C) and take them out of the list or log"
         )
     })
@@ -57,8 +67,12 @@ mod tests {
 
     #[test]
     fn they_are_named() {
-        assert_eq!(told(["/", "/a"].into_iter()), None);
-        let said = told(["/", "/logout", "/unsubscribe?token=1"].into_iter()).unwrap();
+        let of = |paths: &[&str]| {
+            let objects = paths.iter().map(|path| super::super::getting(path, None)).collect();
+            told(&Workload { objects, ..Workload::default() })
+        };
+        assert_eq!(of(&["/", "/a"]), None);
+        let said = of(&["/", "/logout", "/unsubscribe?token=1"]).unwrap();
         assert!(said.contains("/logout, /unsubscribe?token=1."), "{said}");
     }
 }
