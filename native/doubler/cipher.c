@@ -8,24 +8,10 @@
  * A connection has its contexts for as long as its keys, so that it keeps the mode in which they were made. Once that
  * the owner is gone, the next record ends its doubling.
  */
+#include "../wrapping/cipher.h"
 #include "doubler.h"
 
 #include <string.h>
-
-#define CIPHER_FUNCTIONS(X)                                                                                            \
-    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
-    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, update, UPDATE)                                                                                  \
-    X(cipher, CIPHER, final, FINAL)                                                                                    \
-    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
-    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
-    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
-    X(cipher, CIPHER, get_params, GET_PARAMS)                                                                          \
-    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                        \
-    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
 
 /* Encryption and authentication in one, or encryption alone. */
 enum kind { WHOLE, STITCHED, CBC };
@@ -275,18 +261,11 @@ static const OSSL_DISPATCH *wrap(struct cipher_functions *real, const OSSL_DISPA
     /* Left out: PIPELINE_* and *_SKEY_INIT of later versions. */
     OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_CIPHER_NEWCTX, KEEP},
-        {OSSL_FUNC_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
-        {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
-        {OSSL_FUNC_CIPHER_UPDATE, FUNCTION(update)},
-        {OSSL_FUNC_CIPHER_FINAL, FUNCTION(final)},
-        {OSSL_FUNC_CIPHER_CIPHER, FUNCTION(cipher)},
+        CIPHER_OF_CONTEXT(OWN_FUNCTION)
         {OSSL_FUNC_CIPHER_FREECTX, FUNCTION(pair_free)},
-        {OSSL_FUNC_CIPHER_DUPCTX, FUNCTION(dupctx)},
         {OSSL_FUNC_CIPHER_GET_PARAMS, KEEP},
         {OSSL_FUNC_CIPHER_GETTABLE_PARAMS, KEEP},
-        {OSSL_FUNC_CIPHER_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
         {OSSL_FUNC_CIPHER_GETTABLE_CTX_PARAMS, KEEP},
-        {OSSL_FUNC_CIPHER_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
         {OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS, KEEP},
         {0, NULL},
     };
@@ -307,16 +286,8 @@ static const OSSL_DISPATCH *wrap(struct cipher_functions *real, const OSSL_DISPA
     {                                                                                                                  \
         return its_kind == STITCHED ? stitched_get_params(&name, params) : name.get_params(params);                    \
     }                                                                                                                  \
-    static const OSSL_PARAM *name##_gettable_ctx_params(void *context, void *provider)                                 \
-    {                                                                                                                  \
-        (void)context;                                                                                                 \
-        return name.gettable_ctx_params(NULL, provider);                                                               \
-    }                                                                                                                  \
-    static const OSSL_PARAM *name##_settable_ctx_params(void *context, void *provider)                                 \
-    {                                                                                                                  \
-        (void)context;                                                                                                 \
-        return name.settable_ctx_params(NULL, provider);                                                               \
-    }                                                                                                                  \
+    PARAMETER_LIST(name##_gettable_ctx_params, name.gettable_ctx_params)                                               \
+    PARAMETER_LIST(name##_settable_ctx_params, name.settable_ctx_params)                                               \
     static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
     {                                                                                                                  \
         static const OSSL_DISPATCH own[] = {                                                                           \

@@ -5,17 +5,6 @@
  */
 #include "doubler.h"
 
-#define KEYMGMT_FUNCTIONS(X)                                                                                           \
-    X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
-    X(keymgmt, KEYMGMT, gen_set_template, GEN_SET_TEMPLATE)                                                            \
-    X(keymgmt, KEYMGMT, gen_set_params, GEN_SET_PARAMS)                                                                \
-    X(keymgmt, KEYMGMT, gen_settable_params, GEN_SETTABLE_PARAMS)                                                      \
-    X(keymgmt, KEYMGMT, gen, GEN)                                                                                      \
-    X(keymgmt, KEYMGMT, gen_cleanup, GEN_CLEANUP)                                                                      \
-    X(keymgmt, KEYMGMT, free, FREE)                                                                                    \
-    X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
-    X(keymgmt, KEYMGMT, validate, VALIDATE)
-
 struct key_functions {
     KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
 };
@@ -114,11 +103,7 @@ static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH
     {                                                                                                                  \
         return gen_init(&name, provider, selection, params);                                                           \
     }                                                                                                                  \
-    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                 \
-    {                                                                                                                  \
-        (void)context;                                                                                                 \
-        return name.gen_settable_params(NULL, provider);                                                               \
-    }                                                                                                                  \
+    PARAMETER_LIST(name##_gen_settable_params, name.gen_settable_params)                                               \
     static int name##_set_params(void *key, const OSSL_PARAM params[])                                                 \
     {                                                                                                                  \
         return set_params(&name, decodes_again, key, params);                                                          \

@@ -54,11 +54,7 @@ static int record_final(void *context, unsigned char *out, size_t *out_length, s
     return finish(context, record.digest_sign_final, DOUBLER_COUNT_RECORD_HMAC, out, out_length, room);
 }
 
-static const OSSL_PARAM *record_settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return record.settable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(record_settable_ctx_params, record.settable_ctx_params)
 
 const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
@@ -125,17 +121,8 @@ static int handshake_get_ctx_params(void *context, OSSL_PARAM params[])
     return handshake.get_ctx_params(((struct pair *)context)->real, params);
 }
 
-static const OSSL_PARAM *handshake_gettable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return handshake.gettable_ctx_params(NULL, provider);
-}
-
-static const OSSL_PARAM *handshake_settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return handshake.settable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(handshake_gettable_ctx_params, handshake.gettable_ctx_params)
+PARAMETER_LIST(handshake_settable_ctx_params, handshake.settable_ctx_params)
 
 static const OSSL_DISPATCH *wrap_handshake(const OSSL_ALGORITHM *original, bool *hide)
 {

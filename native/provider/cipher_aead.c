@@ -16,26 +16,13 @@
  * bytes, `tlsaadpad` answers 16, one update over the whole record in place; GCM has 8 bytes of explicit nonce in front
  * and its fixed part from `tlsivfixed`.
  */
+#include "../wrapping/cipher.h"
 #include "provider.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { TAG_SIZE = 16, NONCE_SIZE = 12, FIXED_SIZE = 4, EXPLICIT_SIZE = 8, TLS_AAD_SIZE = 13, STREAM_IV_SIZE = 16 };
-
-#define AEAD_FUNCTIONS(X)                                                                                              \
-    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
-    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, update, UPDATE)                                                                                  \
-    X(cipher, CIPHER, final, FINAL)                                                                                    \
-    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
-    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
-    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
-    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                        \
-    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
 
 #define STREAM_FUNCTIONS(X)                                                                                            \
     X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
@@ -55,7 +42,7 @@ struct aead_functions {
     size_t explicit_size; /* explicit nonce of a TLS 1.2 record */
     void *(*own_newctx)(void *provider);
     struct stream_functions stream;
-    AEAD_FUNCTIONS(FUNCTION_FIELD)
+    CIPHER_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static void *aes128_newctx(void *provider);
@@ -514,17 +501,8 @@ static void *chacha_newctx(void *provider)
 }
 
 /* All three list the same kinds of parameters; the context is ours, so the wrapped functions get none. */
-static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return aeads[AES128].gettable_ctx_params(NULL, provider);
-}
-
-static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return aeads[AES128].settable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(gettable_ctx_params, aeads[AES128].gettable_ctx_params)
+PARAMETER_LIST(settable_ctx_params, aeads[AES128].settable_ctx_params)
 
 static void remember_stream(struct stream_functions *real, const OSSL_DISPATCH *table)
 {
@@ -533,7 +511,7 @@ static void remember_stream(struct stream_functions *real, const OSSL_DISPATCH *
 
 static void remember(struct aead_functions *real, const OSSL_DISPATCH *table)
 {
-    AEAD_FUNCTIONS(FIND_FUNCTION)
+    CIPHER_FUNCTIONS(FIND_FUNCTION)
 }
 
 bool aead_find_streams(const OSSL_ALGORITHM *originals)
@@ -562,18 +540,11 @@ const OSSL_DISPATCH *aead_wrap(const OSSL_ALGORITHM *original, bool *hide)
         /* Left out: PIPELINE_* and *_SKEY_INIT of later versions. */
         const OSSL_DISPATCH allowed[] = {
             {OSSL_FUNC_CIPHER_NEWCTX, FUNCTION(aeads[i].own_newctx)},
-            {OSSL_FUNC_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
-            {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
-            {OSSL_FUNC_CIPHER_UPDATE, FUNCTION(update)},
-            {OSSL_FUNC_CIPHER_FINAL, FUNCTION(final)},
-            {OSSL_FUNC_CIPHER_CIPHER, FUNCTION(cipher)},
+            CIPHER_OF_CONTEXT(OWN_FUNCTION)
             {OSSL_FUNC_CIPHER_FREECTX, FUNCTION(freectx)},
-            {OSSL_FUNC_CIPHER_DUPCTX, FUNCTION(dupctx)},
             {OSSL_FUNC_CIPHER_GET_PARAMS, KEEP},
             {OSSL_FUNC_CIPHER_GETTABLE_PARAMS, KEEP},
-            {OSSL_FUNC_CIPHER_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
             {OSSL_FUNC_CIPHER_GETTABLE_CTX_PARAMS, FUNCTION(gettable_ctx_params)},
-            {OSSL_FUNC_CIPHER_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
             {OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS, FUNCTION(settable_ctx_params)},
             {0, NULL},
         };

@@ -9,6 +9,7 @@
  *
  * A context that was made while the stage was on passes everything to the real one in it.
  */
+#include "../wrapping/cipher.h"
 #include "provider.h"
 
 #include <stdlib.h>
@@ -16,22 +17,8 @@
 
 enum { BLOCK = 16, TLS_1_0 = 0x0301 };
 
-#define CBC_FUNCTIONS(X)                                                                                               \
-    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
-    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, update, UPDATE)                                                                                  \
-    X(cipher, CIPHER, final, FINAL)                                                                                    \
-    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
-    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
-    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
-    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, gettable_ctx_params, GETTABLE_CTX_PARAMS)                                                        \
-    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, settable_ctx_params, SETTABLE_CTX_PARAMS)
-
 struct cbc_functions {
-    CBC_FUNCTIONS(FUNCTION_FIELD)
+    CIPHER_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct cbc_functions aes128, aes256;
@@ -210,17 +197,8 @@ static void *aes256_newctx(void *provider)
 }
 
 /* All CBC ciphers of the default provider list the same parameters. */
-static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return aes128.gettable_ctx_params(NULL, provider);
-}
-
-static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return aes128.settable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(gettable_ctx_params, aes128.gettable_ctx_params)
+PARAMETER_LIST(settable_ctx_params, aes128.settable_ctx_params)
 
 const OSSL_DISPATCH *cbc_wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
@@ -228,18 +206,11 @@ const OSSL_DISPATCH *cbc_wrap(const OSSL_ALGORITHM *original, bool *hide)
     /* Left out: PIPELINE_* and *_SKEY_INIT of later versions. */
     OSSL_DISPATCH allowed[] = {
         {OSSL_FUNC_CIPHER_NEWCTX, short_key ? FUNCTION(aes128_newctx) : FUNCTION(aes256_newctx)},
-        {OSSL_FUNC_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
-        {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
-        {OSSL_FUNC_CIPHER_UPDATE, FUNCTION(update)},
-        {OSSL_FUNC_CIPHER_FINAL, FUNCTION(final)},
-        {OSSL_FUNC_CIPHER_CIPHER, FUNCTION(cipher)},
+        CIPHER_OF_CONTEXT(OWN_FUNCTION)
         {OSSL_FUNC_CIPHER_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_CIPHER_DUPCTX, FUNCTION(dupctx)},
         {OSSL_FUNC_CIPHER_GET_PARAMS, KEEP},
         {OSSL_FUNC_CIPHER_GETTABLE_PARAMS, KEEP},
-        {OSSL_FUNC_CIPHER_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
         {OSSL_FUNC_CIPHER_GETTABLE_CTX_PARAMS, FUNCTION(gettable_ctx_params)},
-        {OSSL_FUNC_CIPHER_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
         {OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS, FUNCTION(settable_ctx_params)},
         {0, NULL},
     };
@@ -250,6 +221,6 @@ const OSSL_DISPATCH *cbc_wrap(const OSSL_ALGORITHM *original, bool *hide)
     (void)hide;
     if (!stage_may_be_off(STAGE_CIPHER))
         return table;
-    CBC_FUNCTIONS(FIND_FUNCTION)
+    CIPHER_FUNCTIONS(FIND_FUNCTION)
     return table_allow(table, allowed);
 }

@@ -7,6 +7,7 @@
  * are hidden and libssl uses the separate ones (docs/NOOP.md states the bias). Where some mode has both off they are
  * there, for libssl asks only once; a mode with one of them off is then refused.
  */
+#include "../wrapping/cipher.h"
 #include "provider.h"
 
 #include <stdlib.h>
@@ -14,22 +15,9 @@
 
 enum { BLOCK = 16, TLS_1_0 = 0x0301, TLS_AAD_SIZE = 13 };
 
-#define STITCHED_FUNCTIONS(X)                                                                                          \
-    X(cipher, CIPHER, newctx, NEWCTX)                                                                                  \
-    X(cipher, CIPHER, encrypt_init, ENCRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, decrypt_init, DECRYPT_INIT)                                                                      \
-    X(cipher, CIPHER, update, UPDATE)                                                                                  \
-    X(cipher, CIPHER, final, FINAL)                                                                                    \
-    X(cipher, CIPHER, cipher, CIPHER)                                                                                  \
-    X(cipher, CIPHER, freectx, FREECTX)                                                                                \
-    X(cipher, CIPHER, dupctx, DUPCTX)                                                                                  \
-    X(cipher, CIPHER, get_params, GET_PARAMS)                                                                          \
-    X(cipher, CIPHER, get_ctx_params, GET_CTX_PARAMS)                                                                  \
-    X(cipher, CIPHER, set_ctx_params, SET_CTX_PARAMS)
-
 struct stitched_functions {
     size_t mac_size;
-    STITCHED_FUNCTIONS(FUNCTION_FIELD)
+    CIPHER_FUNCTIONS(FUNCTION_FIELD)
 };
 
 static struct stitched_functions aes128_sha1 = {.mac_size = 20}, aes256_sha1 = {.mac_size = 20};
@@ -321,21 +309,14 @@ const OSSL_DISPATCH *stitched_wrap(const OSSL_ALGORITHM *original, bool *hide)
         /* Left out: the functions that list parameters (all differ), PIPELINE_* and *_SKEY_INIT of later versions. */
         const OSSL_DISPATCH allowed[] = {
             {OSSL_FUNC_CIPHER_NEWCTX, FUNCTION(ALGORITHMS[i].newctx)},
-            {OSSL_FUNC_CIPHER_ENCRYPT_INIT, FUNCTION(encrypt_init)},
-            {OSSL_FUNC_CIPHER_DECRYPT_INIT, FUNCTION(decrypt_init)},
-            {OSSL_FUNC_CIPHER_UPDATE, FUNCTION(update)},
-            {OSSL_FUNC_CIPHER_FINAL, FUNCTION(final)},
-            {OSSL_FUNC_CIPHER_CIPHER, FUNCTION(cipher)},
+            CIPHER_OF_CONTEXT(OWN_FUNCTION)
             {OSSL_FUNC_CIPHER_FREECTX, FUNCTION(freectx)},
-            {OSSL_FUNC_CIPHER_DUPCTX, FUNCTION(dupctx)},
             {OSSL_FUNC_CIPHER_GET_PARAMS, FUNCTION(ALGORITHMS[i].get_params)},
             {OSSL_FUNC_CIPHER_GETTABLE_PARAMS, KEEP},
-            {OSSL_FUNC_CIPHER_GET_CTX_PARAMS, FUNCTION(get_ctx_params)},
-            {OSSL_FUNC_CIPHER_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
             {0, NULL},
         };
 
-        STITCHED_FUNCTIONS(FIND_FUNCTION)
+        CIPHER_FUNCTIONS(FIND_FUNCTION)
         return table_allow(table, allowed);
     }
 }

@@ -92,17 +92,8 @@ static int get_ctx_params(void *context, OSSL_PARAM params[])
 }
 
 /* The lists of ECDH: X25519 has some of these parameters, or none. */
-static const OSSL_PARAM *settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return ecdh.settable_ctx_params(NULL, provider);
-}
-
-static const OSSL_PARAM *gettable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return ecdh.gettable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(settable_ctx_params, ecdh.settable_ctx_params)
+PARAMETER_LIST(gettable_ctx_params, ecdh.gettable_ctx_params)
 
 static void *new_context(const struct keyexch_functions *real, void *provider)
 {

@@ -24,18 +24,6 @@ static struct group p384_group = {.names = {"secp384r1", "P-384"}};
 #define HYBRID_GROUP(id, name) [HYBRID_##id] = {.names = {name}},
 static struct group hybrid_groups[HYBRID_TOTAL] = {TLSDYNO_HYBRIDS(HYBRID_GROUP)};
 
-#define KEYMGMT_FUNCTIONS(X)                                                                                           \
-    X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
-    X(keymgmt, KEYMGMT, gen_set_template, GEN_SET_TEMPLATE)                                                            \
-    X(keymgmt, KEYMGMT, gen_set_params, GEN_SET_PARAMS)                                                                \
-    X(keymgmt, KEYMGMT, gen_settable_params, GEN_SETTABLE_PARAMS)                                                      \
-    X(keymgmt, KEYMGMT, gen, GEN)                                                                                      \
-    X(keymgmt, KEYMGMT, gen_cleanup, GEN_CLEANUP)                                                                      \
-    X(keymgmt, KEYMGMT, free, FREE)                                                                                    \
-    X(keymgmt, KEYMGMT, get_params, GET_PARAMS)                                                                        \
-    X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
-    X(keymgmt, KEYMGMT, validate, VALIDATE)
-
 struct key_functions {
     struct group *only_group; /* X25519 and hybrids: the algorithm is the group */
     KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
@@ -270,11 +258,7 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
     {                                                                                                                  \
         return gen_init(&name, provider, selection, params);                                                           \
     }                                                                                                                  \
-    static const OSSL_PARAM *name##_gen_settable_params(void *context, void *provider)                                 \
-    {                                                                                                                  \
-        (void)context;                                                                                                 \
-        return name.gen_settable_params(NULL, provider);                                                               \
-    }                                                                                                                  \
+    PARAMETER_LIST(name##_gen_settable_params, name.gen_settable_params)                                               \
     static void name##_free(void *key)                                                                                 \
     {                                                                                                                  \
         free_key(&name, key);                                                                                          \

@@ -143,11 +143,7 @@ static int record_set_ctx_params(void *context, const OSSL_PARAM params[])
     return hmac->real == NULL || real_record.set_ctx_params(hmac->real, params);
 }
 
-static const OSSL_PARAM *record_settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return real_record.settable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(record_settable_ctx_params, real_record.settable_ctx_params)
 
 const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
@@ -229,17 +225,8 @@ static int handshake_get_ctx_params(void *context, OSSL_PARAM params[])
     return block == NULL || OSSL_PARAM_set_size_t(block, hmac->size > 32 ? 128 : 64); /* FIPS 180-4 */
 }
 
-static const OSSL_PARAM *handshake_gettable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return real_handshake.gettable_ctx_params(NULL, provider);
-}
-
-static const OSSL_PARAM *handshake_settable_ctx_params(void *context, void *provider)
-{
-    (void)context;
-    return real_handshake.settable_ctx_params(NULL, provider);
-}
+PARAMETER_LIST(handshake_gettable_ctx_params, real_handshake.gettable_ctx_params)
+PARAMETER_LIST(handshake_settable_ctx_params, real_handshake.settable_ctx_params)
 
 static const OSSL_DISPATCH *wrap_handshake(const OSSL_ALGORITHM *original, bool *hide)
 {

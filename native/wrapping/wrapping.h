@@ -93,6 +93,17 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
 #define OWN_FUNCTION(operation, OPERATION, name, NAME) {OSSL_FUNC_##OPERATION##_##NAME, FUNCTION(name)},
 
 /*
+ * The list of parameters of a wrapped algorithm: `own` asks `listed` of the wrapped provider without the context, which
+ * is ours.
+ */
+#define PARAMETER_LIST(own, listed)                                                                                    \
+    static const OSSL_PARAM *own(void *context, void *provider)                                                        \
+    {                                                                                                                  \
+        (void)context;                                                                                                 \
+        return (listed)(NULL, provider);                                                                               \
+    }
+
+/*
  * libcrypto.c: finds the functions of the libcrypto that holds `of_it`, before any of them is called. False (complained
  * of): it has not all of them, or those of another one are in use.
  */
@@ -149,6 +160,18 @@ static inline uint32_t slot_number(_Atomic uint32_t *claimed)
  * versions (the generation context is ours), and whatever else came since.
  */
 extern const OSSL_DISPATCH KEYMGMT_OF_3_0[];
+/* Those of them that a wrapper calls. */
+#define KEYMGMT_FUNCTIONS(X)                                                                                           \
+    X(keymgmt, KEYMGMT, gen_init, GEN_INIT)                                                                            \
+    X(keymgmt, KEYMGMT, gen_set_template, GEN_SET_TEMPLATE)                                                            \
+    X(keymgmt, KEYMGMT, gen_set_params, GEN_SET_PARAMS)                                                                \
+    X(keymgmt, KEYMGMT, gen_settable_params, GEN_SETTABLE_PARAMS)                                                      \
+    X(keymgmt, KEYMGMT, gen, GEN)                                                                                      \
+    X(keymgmt, KEYMGMT, gen_cleanup, GEN_CLEANUP)                                                                      \
+    X(keymgmt, KEYMGMT, free, FREE)                                                                                    \
+    X(keymgmt, KEYMGMT, get_params, GET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
+    X(keymgmt, KEYMGMT, validate, VALIDATE)
 
 /* drbg.c: the table of CTR-DRBG without what libcrypto from 3.5 on tells it. */
 OSSL_DISPATCH *drbg_without_provider_name(const OSSL_DISPATCH *original);
