@@ -38,5 +38,6 @@ pub mod robust;
 mod socket_diag;
 pub mod store_path;
 pub mod units;
+pub mod until;
 pub mod url;
 pub mod verdict;

@@ -66,14 +66,12 @@ pub struct Measured {
     pub negotiated: String,
     /// The group that it agrees on where the client offers a share of X25519 and names other curves; another one costs
     /// a second hello.
-    #[serde(default)]
     pub group: Option<Group>,
     /// The keys of its certificates: that of a whole connection, then those that it shows who takes no other; empty:
     /// not known.
     #[serde(default)]
     pub keys: Vec<CertificateKind>,
     /// The suite that it takes in place of AES-128-GCM, which it does not take.
-    #[serde(default)]
     pub suite: Option<Suite>,
     /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
     pub accounting: String,
@@ -88,7 +86,6 @@ pub struct Measured {
     /// Steps that it does not take, and why.
     pub refused: Vec<(String, String)>,
     /// The bytes of its certificate; `None`: no TLS 1.3, or nothing was requested.
-    #[serde(default)]
     pub certificate: Option<Certificate>,
 }
 

@@ -26,16 +26,13 @@ pub(crate) struct Change {
     #[serde(default)]
     of: Vec<Term>,
     /// What is agreed on then.
-    #[serde(default)]
     to: Option<Choice>,
     /// Or certificate and signature cost so many times what they do.
-    #[serde(default)]
     signature_times: Option<f64>,
     /// The machines share ticket keys.
     #[serde(default)]
     shares_keys: bool,
     /// Connections close after so long without a request, seconds.
-    #[serde(default)]
     keep_alive_s: Option<u32>,
     /// What tells the difference.
     #[serde(default)]

@@ -32,7 +32,6 @@ pub struct Round {
     /// What became of early data.
     pub early_data: Resumption,
     /// What became of a session from an earlier round, where one was offered.
-    #[serde(default)]
     pub kept: Option<Kept>,
     /// HTTP status of the last answer.
     pub status: Option<u16>,

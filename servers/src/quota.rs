@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_base::until::until;
 
 use super::cgroup::{Cgroup, Version, make_group, own_group};
 
@@ -144,17 +145,13 @@ impl Quota {
         let start = || Command::new("sh").args(["-c", script, "sh"]).arg(&self.path).spawn().context("run a shell");
         let before = self.throttled()?;
         let loops = (0..=self.cpus()?.ceil() as u32).map(|_| start()).collect::<Result<Vec<_>>>()?;
-        let began = Instant::now();
-        let mut times = 0;
-        while times == 0 && began.elapsed() < EXERCISE_MAX {
-            std::thread::sleep(Duration::from_micros(PERIOD_US));
-            times = self.throttled()? - before;
-        }
+        let look = || Ok(self.throttled()? - before);
+        let times = until(EXERCISE_MAX, Duration::from_micros(PERIOD_US), look, |times| *times > 0);
         for mut child in loops {
             let _ = child.kill();
             let _ = child.wait();
         }
-        Ok(times)
+        times
     }
 
     fn read(&self, file: &str) -> Result<String> {

@@ -1,9 +1,10 @@
 //! How each server is told to read its configuration anew, and how it is seen that it did.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use tlsdyno_base::until::until;
 use tlsdyno_base::{listening, process_tree};
 
 /// How long a server may take until its new workers are there.
@@ -86,13 +87,8 @@ fn listening_processes(first: u32) -> usize {
 }
 
 fn await_that(subject: &Subject, otherwise: &str, done: impl Fn() -> bool) -> Result<()> {
-    let limit = Instant::now() + RELOADED_WITHIN;
-    while !done() {
-        if Instant::now() > limit {
-            let seconds = RELOADED_WITHIN.as_secs();
-            bail!("the server has not reloaded after {seconds} s: {otherwise}; its log:\n{}", (subject.said)());
-        }
-        std::thread::sleep(POLL);
-    }
+    let is_done = until(RELOADED_WITHIN, POLL, || anyhow::Ok(done()), |done| *done)?;
+    let seconds = RELOADED_WITHIN.as_secs();
+    ensure!(is_done, "the server has not reloaded after {seconds} s: {otherwise}; its log:\n{}", (subject.said)());
     Ok(())
 }

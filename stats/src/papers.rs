@@ -36,31 +36,16 @@ pub fn implied_reference(printed: &[(f64, f64)]) -> Option<(f64, f64)> {
     both.filter(|[low, high]| low <= high).map(|[low, high]| (low, high))
 }
 
-/// Percent reuse as a fraction where `hits` requests are made for each full handshake (Mraz et al. 2002, equation 1).
-pub fn reuse_of_hits_per_handshake(hits: f64) -> f64 {
-    1.0 - 1.0 / hits
-}
-
 /// Throughput of a server that does `plain` without TLS, at the reuse `reuse` (0 to 1), where a full handshake costs
 /// `handshake` times what a request costs (Mraz et al. 2002, section 3): `P / (1 + (1 − r) h)`.
 pub fn throughput_at_reuse(plain: f64, handshake: f64, reuse: f64) -> f64 {
     plain / (1.0 + (1.0 - reuse) * handshake)
 }
 
-/// The same with `hits` requests for each full handshake: `P n / (n + h)` (Mraz et al. 2002, section 3).
-pub fn throughput_of_hits_per_handshake(plain: f64, handshake: f64, hits: f64) -> f64 {
-    plain * hits / (hits + handshake)
-}
-
 /// The half serving point of that server, as a fraction: `1 − 1/h`. Where a handshake costs no more than a request it
 /// is 0, for half is reached without reuse.
 pub fn mraz_half(handshake: f64) -> f64 {
     (1.0 - 1.0 / handshake).max(0.0)
-}
-
-/// Cost of a full handshake in requests that has its half serving point at `reuse` (0 to 1): the other way round.
-pub fn handshake_of_half(reuse: f64) -> f64 {
-    1.0 / (1.0 - reuse)
 }
 
 /// Throughput of `proxies` that end TLS in front of a server that does `plain`: `min(P, N / ((1 − r) H + e))`, where a
@@ -129,7 +114,6 @@ mod tests {
         // The hypothetical server of section 3: 500 a second, a handshake costs 50 requests.
         assert!((mraz_half(50.0) - 0.98).abs() < 1e-12);
         assert!((throughput_at_reuse(500.0, 50.0, mraz_half(50.0)) - 250.0).abs() < 1e-9);
-        assert!((handshake_of_half(mraz_half(50.0)) - 50.0).abs() < 1e-9);
         assert_eq!(mraz_half(0.5), 0.0);
         // Figure 8: 136 plain transactions a second; half of them at 95, 90, 80 and 77 % for one to four proxies.
         let full: Vec<f64> = [0.95, 0.90, 0.80, 0.77].iter().map(|half| handshakes_at_half(136.0, *half)).collect();

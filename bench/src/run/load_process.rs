@@ -6,13 +6,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::private;
+use tlsdyno_base::until::until;
 use tlsdyno_engine::load::{Outcome, Plan, Until};
 use tlsdyno_record::model::job::{Held, Job, Makers, Reply, Run};
 use tlsdyno_record::model::{ClientModel, Network, WorkersModel};
@@ -209,12 +210,8 @@ impl LoadProcess {
     pub fn end(&mut self) {
         self.commands = None;
         let grace = if self.is_by_workers { GRACE_OF_WORKERS } else { GRACE };
-        let since = Instant::now();
-        while since.elapsed() < grace {
-            if let Ok(Some(_)) = self.child.try_wait() {
-                return;
-            }
-            std::thread::sleep(LOOKED);
+        if let Ok(Some(_)) = until(grace, LOOKED, || self.child.try_wait(), Option::is_some) {
+            return;
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::until::until;
 use tlsdyno_bench::run::credentials::{Credentials, HOST};
 use tlsdyno_bench::run::hardware::quota_check;
 use tlsdyno_bench::run::load_process::LoadProcess;
@@ -354,14 +355,8 @@ impl Testbed {
     pub fn passed(&mut self, route: &Route, wanted: u64) -> Result<Vec<u64>> {
         let Some(number) = route.dispatcher else { return Ok(Vec::new()) };
         let dispatcher = &mut self.fronts[number].dispatcher;
-        let limit = Instant::now() + COUNTED_WITHIN;
-        loop {
-            let counts = dispatcher.connections()?;
-            if counts.iter().sum::<u64>() >= wanted || Instant::now() > limit {
-                return Ok(counts);
-            }
-            std::thread::sleep(COUNTING_STEP);
-        }
+        let is_counted = |counts: &Vec<u64>| counts.iter().sum::<u64>() >= wanted;
+        until(COUNTED_WITHIN, COUNTING_STEP, || dispatcher.connections(), is_counted)
     }
 
     /// The same of the dispatcher behind front ends; empty where there is none.

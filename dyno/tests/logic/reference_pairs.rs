@@ -51,8 +51,8 @@ fn evaluate(formula: &str, variables: &HashMap<&str, f64>) -> Result<f64, String
     let v = |name: &str| variables.get(name).copied().ok_or_else(|| format!("`{formula}` needs a value for {name}"));
     Ok(match formula {
         "P/(1+(1-r)*h)" => papers::throughput_at_reuse(v("P")?, v("h")?, v("r")?),
-        "P*n/(n+h)" => papers::throughput_of_hits_per_handshake(v("P")?, v("h")?, v("n")?),
-        "1-1/n" => papers::reuse_of_hits_per_handshake(v("n")?),
+        "P*n/(n+h)" => papers::throughput_at_reuse(v("P")?, v("h")?, papers::share_saved(1.0, v("n")?)),
+        "1-1/n" => papers::share_saved(1.0, v("n")?),
         "x/plain" => papers::relative_throughput(v("x")?, v("plain")?),
         "1-tls/minsetup" => papers::share_saved(v("tls")?, v("minsetup")?),
         "1-tls/plaincomm" => papers::share_saved(v("tls")?, v("plaincomm")?),

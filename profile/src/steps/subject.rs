@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
+use tlsdyno_base::until::until;
 use tlsdyno_bench::kinds::AnyExperiment;
 use tlsdyno_bench::run::check::CheckExperiment;
 use tlsdyno_bench::run::cpus::{self, Cpus};
@@ -161,15 +162,12 @@ impl StepByStep {
             Handshakes::Full => "full_handshakes",
             Handshakes::Resumed => "resumed_handshakes",
         };
-        let until = Instant::now() + SETTLING;
-        loop {
+        let look = || {
             let mut stamps = self.stamps_after(self.server_of(index), number)?;
             stamps.retain(|stamp| stamp.kind == kind && !stamp.steps.is_empty());
-            if stamps.len() >= wanted || Instant::now() > until {
-                return Ok(stamps);
-            }
-            std::thread::sleep(PAUSE);
-        }
+            Ok(stamps)
+        };
+        until(SETTLING, PAUSE, look, |stamps| stamps.len() >= wanted)
     }
 }
 

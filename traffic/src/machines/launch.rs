@@ -3,13 +3,14 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use shell_words::quote;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_base::foreign::visible;
+use tlsdyno_base::until::until;
 
 use super::token::Token;
 
@@ -145,14 +146,8 @@ impl Launched {
     }
 
     fn wait(&mut self, time: Duration) -> bool {
-        let began = Instant::now();
-        while !self.started.iter_mut().all(Started::has_ended) {
-            if began.elapsed() >= time {
-                return false;
-            }
-            std::thread::sleep(LOOKED);
-        }
-        true
+        let have_ended = || anyhow::Ok(self.started.iter_mut().all(Started::has_ended));
+        until(time, LOOKED, have_ended, |ended| *ended).unwrap_or_default()
     }
 }
 

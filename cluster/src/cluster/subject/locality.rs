@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::until::until;
 use tlsdyno_record::store::Locality;
 use tlsdyno_servers::growing_log::GrowingLog;
 use tlsdyno_traffic::trace::Site;
@@ -43,18 +44,15 @@ impl Logs {
     /// # Errors
     /// A log cannot be read.
     pub fn lines_of(&mut self, requests: u64) -> Result<Option<Vec<String>>> {
-        let limit = Instant::now() + LOGGED_WITHIN;
         let mut texts = vec![String::new(); self.0.len()];
-        loop {
+        let look = || -> Result<u64> {
             for (text, log) in texts.iter_mut().zip(&mut self.0) {
                 text.push_str(&log.new_lines()?);
             }
-            let seen: u64 = texts.iter().map(|text| text.lines().count() as u64).sum();
-            if seen >= requests || Instant::now() > limit {
-                return Ok((seen == requests).then_some(texts));
-            }
-            std::thread::sleep(LOOK_AGAIN);
-        }
+            Ok(texts.iter().map(|text| text.lines().count() as u64).sum())
+        };
+        let seen = until(LOGGED_WITHIN, LOOK_AGAIN, look, |seen| *seen >= requests)?;
+        Ok((seen == requests).then_some(texts))
     }
 }
 
