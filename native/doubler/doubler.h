@@ -70,9 +70,12 @@ static inline bool pair_follows(struct pair *pair, int answer)
     return pair->twin != NULL;
 }
 
-/* A function of a pair that is called on both contexts: PAIRED(struct of the functions, name, parameters, arguments) */
-#define PAIRED(structure, name, parameters, ...)                                                                       \
-    static int name parameters                                                                                         \
+/*
+ * A function of a pair that is called on both contexts: PAIRED(struct of the functions, name, parameters, arguments);
+ * PAIRED_AS: under another name.
+ */
+#define PAIRED_AS(own, structure, name, parameters, ...)                                                               \
+    static int own parameters                                                                                          \
     {                                                                                                                  \
         struct pair *pair = context;                                                                                   \
         const struct structure *functions = pair->functions;                                                           \
@@ -82,6 +85,19 @@ static inline bool pair_follows(struct pair *pair, int answer)
             pair_drop_twin(pair, true);                                                                                \
         return answer;                                                                                                 \
     }
+#define PAIRED(structure, name, ...) PAIRED_AS(name, structure, name, __VA_ARGS__)
+
+/* ML-KEM and the hybrids of OpenSSL 3.5 and later: X(identifier, name of the algorithm) */
+#define KEMS(X)                                                                                                        \
+    X(mlkem512, "ML-KEM-512")                                                                                          \
+    X(mlkem768, "ML-KEM-768")                                                                                          \
+    X(mlkem1024, "ML-KEM-1024")                                                                                        \
+    X(x25519_mlkem768, "X25519MLKEM768")                                                                               \
+    X(x448_mlkem1024, "X448MLKEM1024")                                                                                 \
+    X(p256_mlkem768, "SecP256r1MLKEM768")                                                                              \
+    X(p384_mlkem1024, "SecP384r1MLKEM1024")
+/* Their entries among the algorithms that a file wraps. */
+#define KEM_WRAPPING(id, name) {name, wrap_##id},
 
 /* One file per operation: the algorithms to hand out, or NULL on failure (raised). */
 const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);

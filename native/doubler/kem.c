@@ -51,7 +51,7 @@ static int decapsulate(const struct kem_functions *real, void *context, unsigned
     return answer;
 }
 
-#define ALGORITHM(name)                                                                                                \
+#define ALGORITHM(name, algorithm)                                                                                     \
     static struct kem_functions name;                                                                                  \
     static int name##_encapsulate(void *context, unsigned char *out, size_t *out_length, unsigned char *secret,        \
                                   size_t *secret_length)                                                               \
@@ -78,25 +78,11 @@ static int decapsulate(const struct kem_functions *real, void *context, unsigned
         return table_replace(table, replaced);                                                                         \
     }
 
-ALGORITHM(mlkem512)
-ALGORITHM(mlkem768)
-ALGORITHM(mlkem1024)
-ALGORITHM(x25519_mlkem768)
-ALGORITHM(x448_mlkem1024)
-ALGORITHM(p256_mlkem768)
-ALGORITHM(p384_mlkem1024)
+KEMS(ALGORITHM)
 
 const OSSL_ALGORITHM *kem_algorithms(const OSSL_ALGORITHM *originals)
 {
-    static const struct wrapping wrappings[] = {
-        {"ML-KEM-512", wrap_mlkem512},
-        {"ML-KEM-768", wrap_mlkem768},
-        {"ML-KEM-1024", wrap_mlkem1024},
-        {"X25519MLKEM768", wrap_x25519_mlkem768},
-        {"X448MLKEM1024", wrap_x448_mlkem1024},
-        {"SecP256r1MLKEM768", wrap_p256_mlkem768},
-        {"SecP384r1MLKEM1024", wrap_p384_mlkem1024},
-    };
+    static const struct wrapping wrappings[] = {KEMS(KEM_WRAPPING)};
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));
 }

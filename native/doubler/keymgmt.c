@@ -132,13 +132,8 @@ static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH
 KEYS(x25519, true)
 KEYS(x448, true)
 KEYS(ec, true)
-KEYS(mlkem512, false)
-KEYS(mlkem768, false)
-KEYS(mlkem1024, false)
-KEYS(x25519_mlkem768, false)
-KEYS(x448_mlkem1024, false)
-KEYS(p256_mlkem768, false)
-KEYS(p384_mlkem1024, false)
+#define KEM_KEYS(id, name) KEYS(id, false)
+KEMS(KEM_KEYS)
 
 const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals)
 {
@@ -146,13 +141,7 @@ const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals)
         {"X25519", wrap_x25519},
         {"X448", wrap_x448},
         {"EC", wrap_ec},
-        {"ML-KEM-512", wrap_mlkem512},
-        {"ML-KEM-768", wrap_mlkem768},
-        {"ML-KEM-1024", wrap_mlkem1024},
-        {"X25519MLKEM768", wrap_x25519_mlkem768},
-        {"X448MLKEM1024", wrap_x448_mlkem1024},
-        {"SecP256r1MLKEM768", wrap_p256_mlkem768},
-        {"SecP384r1MLKEM1024", wrap_p384_mlkem1024},
+        KEMS(KEM_WRAPPING)
     };
 
     return algorithms_wrap(originals, wrappings, sizeof(wrappings) / sizeof(wrappings[0]));

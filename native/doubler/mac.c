@@ -99,17 +99,8 @@ static void *handshake_dupctx(void *context)
 PAIRED(handshake_functions, init,
        (void *context, const unsigned char *key, size_t length, const OSSL_PARAM params[]), key, length, params)
 PAIRED(handshake_functions, update, (void *context, const unsigned char *data, size_t length), data, length)
-
-/* PAIRED makes one function of a name. */
-static int handshake_set_ctx_params(void *context, const OSSL_PARAM params[])
-{
-    struct pair *pair = context;
-    int answer = handshake.set_ctx_params(pair->real, params);
-
-    if (pair_follows(pair, answer) && !handshake.set_ctx_params(pair->twin, params))
-        pair_drop_twin(pair, true);
-    return answer;
-}
+PAIRED_AS(handshake_set_ctx_params, handshake_functions, set_ctx_params, (void *context, const OSSL_PARAM params[]),
+          params)
 
 static int handshake_final(void *context, unsigned char *out, size_t *out_length, size_t room)
 {

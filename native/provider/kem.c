@@ -175,18 +175,9 @@ static const OSSL_DISPATCH *wrap(struct kem_functions *real, OSSL_FUNC_kem_newct
     return table_allow(table, allowed);
 }
 
-/* What has no context yet must know its group by itself. */
 #define HYBRID(id, name)                                                                                               \
     static struct kem_functions id = {.hybrid = HYBRID_##id};                                                          \
-    static void *id##_newctx(void *provider)                                                                           \
-    {                                                                                                                  \
-        return new_context(&id, provider);                                                                             \
-    }                                                                                                                  \
-    static const OSSL_DISPATCH *wrap_##id(const OSSL_ALGORITHM *original, bool *hide)                                  \
-    {                                                                                                                  \
-        (void)hide;                                                                                                    \
-        return wrap(&id, id##_newctx, original->implementation);                                                       \
-    }
+    ALGORITHM_WITH_CONTEXT(id)
 
 TLSDYNO_HYBRIDS(HYBRID)
 

@@ -100,16 +100,6 @@ static void *new_context(const struct keyexch_functions *real, void *provider)
     return latch(real, real->newctx(provider), real->freectx, is_off(mode_now(), STAGE_KEY_AGREEMENT));
 }
 
-static void *x25519_newctx(void *provider)
-{
-    return new_context(&x25519, provider);
-}
-
-static void *ecdh_newctx(void *provider)
-{
-    return new_context(&ecdh, provider);
-}
-
 static const OSSL_DISPATCH *wrap(struct keyexch_functions *real, OSSL_FUNC_keyexch_newctx_fn *newctx,
                                  const OSSL_DISPATCH *table)
 {
@@ -120,17 +110,8 @@ static const OSSL_DISPATCH *wrap(struct keyexch_functions *real, OSSL_FUNC_keyex
     return table_allow(table, allowed);
 }
 
-static const OSSL_DISPATCH *wrap_x25519(const OSSL_ALGORITHM *original, bool *hide)
-{
-    (void)hide;
-    return wrap(&x25519, x25519_newctx, original->implementation);
-}
-
-static const OSSL_DISPATCH *wrap_ecdh(const OSSL_ALGORITHM *original, bool *hide)
-{
-    (void)hide;
-    return wrap(&ecdh, ecdh_newctx, original->implementation);
-}
+ALGORITHM_WITH_CONTEXT(x25519)
+ALGORITHM_WITH_CONTEXT(ecdh)
 
 const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals)
 {

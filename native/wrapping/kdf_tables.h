@@ -21,21 +21,9 @@ static const OSSL_DISPATCH *wrap(struct kdf_functions *real, OSSL_FUNC_kdf_newct
     return table_allow(table, allowed);
 }
 
-/* NEWCTX gets no hint which algorithm it is for, so each has its own. */
-#define ALGORITHM(name)                                                                                                \
-    static void *name##_newctx(void *provider)                                                                         \
-    {                                                                                                                  \
-        return new_context(&name, provider);                                                                           \
-    }                                                                                                                  \
-    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
-    {                                                                                                                  \
-        (void)hide;                                                                                                    \
-        return wrap(&name, name##_newctx, original->implementation);                                                   \
-    }
-
-ALGORITHM(tls1_prf)
-ALGORITHM(tls13_kdf)
-ALGORITHM(hkdf)
+ALGORITHM_WITH_CONTEXT(tls1_prf)
+ALGORITHM_WITH_CONTEXT(tls13_kdf)
+ALGORITHM_WITH_CONTEXT(hkdf)
 
 const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals)
 {

@@ -104,6 +104,21 @@ const OSSL_ALGORITHM *algorithms_wrap(const OSSL_ALGORITHM *originals, const str
     }
 
 /*
+ * What has no context yet gets no hint which algorithm it is for, so each has its own NEWCTX. The file has
+ * `new_context`, and `wrap`, which makes the table.
+ */
+#define ALGORITHM_WITH_CONTEXT(name)                                                                                   \
+    static void *name##_newctx(void *provider)                                                                         \
+    {                                                                                                                  \
+        return new_context(&name, provider);                                                                           \
+    }                                                                                                                  \
+    static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
+    {                                                                                                                  \
+        (void)hide;                                                                                                    \
+        return wrap(&name, name##_newctx, original->implementation);                                                   \
+    }
+
+/*
  * libcrypto.c: finds the functions of the libcrypto that holds `of_it`, before any of them is called. False (complained
  * of): it has not all of them, or those of another one are in use.
  */
