@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::choice::choice;
+use tlsdyno_base::choice::{choice, defaults_of};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::dispatch::{self, Check, CheckKind, Limits, Policy, ProxyHeader, Settings};
 use tlsdyno_engine::time::Time;
@@ -37,7 +37,7 @@ pub struct Config {
     #[serde(rename = "backend")]
     pub backends: Vec<Backend>,
     /// How a backend is chosen
-    #[arg(long, default_value_t = Config::default().policy, value_parser = choice(Policy::ALL))]
+    #[arg(long, default_value_t = Policy::SessionAddress, value_parser = choice(Policy::ALL))]
     pub policy: Policy,
     /// Tell backends who the client is, in a PROXY protocol header
     #[arg(long, default_value_t, value_parser = choice(ProxyHeader::ALL))]
@@ -47,13 +47,14 @@ pub struct Config {
     pub loops: u32,
     /// How long it is remembered which backend holds a session (as long as the backends keep theirs), or an object
     /// that nobody asks for
-    #[arg(long, value_name = "TIME", default_value_t = Config::default().session_timeout)]
+    // What nginx, Apache, HAProxy and OpenSSL have unless told otherwise.
+    #[arg(long, value_name = "TIME", default_value_t = Time::seconds(300))]
     pub session_timeout: Time,
     /// TLS 1.2 sessions, client addresses and, each by itself, objects that are remembered at once; 32 bytes each
-    #[arg(long, value_name = "N", default_value_t = Config::default().table_size)]
+    #[arg(long, value_name = "N", default_value_t = 131_072)]
     pub table_size: u32,
     /// How long open connections may go on after the first Ctrl-C
-    #[arg(long, value_name = "TIME", default_value_t = Config::default().drain_time)]
+    #[arg(long, value_name = "TIME", default_value_t = Time::seconds(30))]
     pub drain_time: Time,
     /// Unix socket for status and metrics (`tlsdyno dispatch status`, `curl --unix-socket PATH http://d/metrics`)
     #[arg(long, value_name = "PATH")]
@@ -69,20 +70,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config {
-            listen: Vec::new(),
-            backends: Vec::new(),
-            policy: Policy::SessionAddress,
-            proxy_protocol: ProxyHeader::None,
-            loops: 0,
-            // What nginx, Apache, HAProxy and OpenSSL have unless told otherwise.
-            session_timeout: Time::seconds(300),
-            table_size: 131_072,
-            drain_time: Time::seconds(30),
-            control: None,
-            limits: Limits::default(),
-            check: Check::default(),
-        }
+        defaults_of()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::choice::{choice, percent};
+use tlsdyno_base::choice::{choice, defaults_of, percent};
 use tlsdyno_engine::load::Resumption;
 use tlsdyno_tls::Effort;
 
@@ -11,10 +11,10 @@ use tlsdyno_tls::Effort;
 #[serde(deny_unknown_fields, default)]
 pub struct Load {
     /// Most connections open at once
-    #[arg(short, long, value_name = "N", default_value_t = Load::default().connections)]
+    #[arg(short, long, value_name = "N", default_value_t = 64)]
     pub connections: u32,
     /// Most connections of one user at once
-    #[arg(long, value_name = "N", default_value_t = Load::default().per_user)]
+    #[arg(long, value_name = "N", default_value_t = 4)]
     pub per_user: u32,
     /// Open all connections of a page at once instead of waiting for the first handshake (costs more full handshakes)
     #[arg(long)]
@@ -32,21 +32,13 @@ pub struct Load {
     #[arg(long, value_name = "EFFORT", default_value_t = Effort::Lean, value_parser = choice(Effort::ALL))]
     pub effort: Effort,
     /// Time-out of a connection without progress, milliseconds.
-    #[arg(skip = Load::default().timeout_ms)]
+    #[arg(skip = 10_000_u64)]
     pub timeout_ms: u64,
 }
 
 impl Default for Load {
     fn default() -> Load {
-        Load {
-            connections: 64,
-            per_user: 4,
-            all_at_once: false,
-            requests_per_connection: None,
-            reuse_percent: None,
-            effort: Effort::Lean,
-            timeout_ms: 10_000,
-        }
+        defaults_of()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::choice::choice;
+use tlsdyno_base::choice::{choice, defaults_of};
 use tlsdyno_engine::time::Time;
 use tlsdyno_tls::{named, serde_by_name};
 
@@ -69,18 +69,7 @@ pub struct WorkersModel {
 
 impl Default for WorkersModel {
     fn default() -> WorkersModel {
-        WorkersModel {
-            workers: None,
-            on: Vec::new(),
-            ssh: "ssh".to_owned(),
-            launch: None,
-            engine: None,
-            image: None,
-            listen: None,
-            token_file: None,
-            join_within: Time::seconds(60),
-            on_loss: OnLoss::default(),
-        }
+        defaults_of()
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::choice::choice;
+use tlsdyno_base::choice::{choice, defaults_of};
 use tlsdyno_record::model::workload::ClientField;
 use tlsdyno_stats::reuse::ReuseAxis;
 
@@ -33,7 +33,7 @@ pub struct Curve {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plain: Option<String>,
     /// Most connections to saturate the server with
-    #[arg(long = "connections-max", id = "connections_max", default_value_t = CONNECTIONS_MAX, value_name = "N")]
+    #[arg(long = "connections-max", id = "connections_max", default_value_t = 1024, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub connections_max_count: u32,
     /// An access log that is laid over the curve by hits.
@@ -50,14 +50,9 @@ pub struct Curve {
     pub client_field: Option<ClientField>,
 }
 
-/// Most connections where nothing else is said.
-const CONNECTIONS_MAX: u32 = 1024;
-
 impl Default for Curve {
     fn default() -> Curve {
-        let (by, levels_percent, exclude) = (vec![ReuseAxis::default()], Vec::new(), Vec::new());
-        let connections_max_count = CONNECTIONS_MAX;
-        Curve { by, levels_percent, plain: None, connections_max_count, log: None, exclude, client_field: None }
+        defaults_of()
     }
 }
 
