@@ -4,7 +4,7 @@ use super::har::document;
 use super::{access_log, json_line, layout};
 
 #[path = "../../../fuzz/src/trace/access_log.rs"]
-mod access_log_target;
+pub(super) mod access_log_target;
 #[path = "../../../fuzz/src/corpus.rs"]
 pub(crate) mod corpus;
 #[path = "../../../fuzz/src/trace/har.rs"]

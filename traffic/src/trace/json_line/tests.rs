@@ -1,4 +1,7 @@
+use proptest::prelude::*;
+
 use super::super::access_log::{LineFault, parse};
+use super::super::kept_inputs::access_log_target::access_log_line;
 use super::*;
 
 #[test]
@@ -29,4 +32,27 @@ fn other_lines_are_left_as_they_are() {
         assert_eq!(as_combined(other.as_bytes()), None, "{other}");
     }
     assert_eq!(parse(others[5].as_bytes()), Err(LineFault::Json));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// A damaged line is an entry or a fault, as the fuzz target wants it.
+    #[test]
+    fn damaged_lines_are_entries_or_faults(
+        which in any::<prop::sample::Index>(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..4),
+    ) {
+        let lines: Vec<&str> = include_str!("lines.txt").lines().filter(|line| line.ends_with('}')).collect();
+        let mut line = which.get(&lines).as_bytes().to_vec();
+        for (at, byte, how) in damage {
+            let at = at.index(line.len());
+            match how {
+                0 => line[at] = byte,
+                1 => line.insert(at, byte),
+                _ => drop(line.remove(at)),
+            }
+        }
+        access_log_line(&line);
+    }
 }
