@@ -125,8 +125,8 @@ impl Tree {
             fs::create_dir_all(&self.path).with_context(|| format!("make {}", self.path.display()))?;
         }
         match move_mount(&self.mount, "", CWD, &self.path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
-            // Another program's socket, which it has removed meanwhile.
-            Err(_) if !self.is_directory && !self.path.exists() => Ok(()),
+            // Another program's socket, which it has removed meanwhile: a layer may show it for a while.
+            Err(error) if !self.is_directory && (error == rustix::io::Errno::NOENT || !self.path.exists()) => Ok(()),
             shown => shown.with_context(|| format!("show {}", self.path.display())),
         }
     }
