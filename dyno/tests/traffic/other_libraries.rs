@@ -19,7 +19,7 @@ fn a_server_on_go_is_refused_in_one_sentence() {
         assert_eq!(output.status.code(), Some(6), "{kind:?}: {said}");
         let last = said.lines().last().unwrap_or_default();
         assert!(last.contains("Go's crypto/tls") && last.contains("tlsdyno load URL"), "{kind:?}: {said}");
-        assert!(said.lines().count() < 8 && output.stdout.is_empty(), "{kind:?}: {said}");
+        assert!(said.lines().count() < 9 && output.stdout.is_empty(), "{kind:?}: {said}");
     }
     let listed = place.tlsdyno(&["list", "--json"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&listed.stdout).trim(), "[]");
