@@ -42,7 +42,7 @@ build: ## the release binary
 
 install: ## for good, in cargo's bin directory
 	scripts/install-packages build
-	$(CARGO) install --path dyno
+	$(CARGO) install --path crates/tlsdyno
 
 packages: ## .deb, .rpm and tarball into target/packages, for glibc 2.34 and later; on Debian 12
 	scripts/install-packages packages

@@ -1,7 +1,7 @@
 /*
  * The stages, and what provider, doubler and profiler count of them: the one list from which the enumerations in C and,
- * by layout.c, the tables in Rust are made. What a stage is says tls/src/noop.rs, in the same order; a test compares
- * them.
+ * by layout.c, the tables in Rust are made. What a stage is says crates/tls/src/noop.rs, in the same order; a test
+ * compares them.
  */
 #ifndef TLSDYNO_STAGES_H
 #define TLSDYNO_STAGES_H

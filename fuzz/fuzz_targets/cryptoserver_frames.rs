@@ -1,8 +1,8 @@
 #![no_main]
 
-#[path = "../../cryptoserver/src/form.rs"]
+#[path = "../../crates/cryptoserver/src/form.rs"]
 mod form;
-#[path = "../../cryptoserver/src/frame.rs"]
+#[path = "../../crates/cryptoserver/src/frame.rs"]
 mod frame;
 #[allow(dead_code)]
 #[path = "../src/cryptoserver/frames.rs"]

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../cryptoserver/src/padding.rs"]
+#[path = "../../crates/cryptoserver/src/padding.rs"]
 mod padding;
 #[allow(dead_code)]
 #[path = "../src/cryptoserver/premaster.rs"]

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../probe/src/command/query.rs"]
+#[path = "../../crates/probe/src/command/query.rs"]
 mod query;
 #[path = "../src/probe/request.rs"]
 mod run;

@@ -1,5 +1,5 @@
-//! What the fuzz target of configurations of HAProxy, Apache and lighttpd runs; in `servers/src/installed/` a test does
-//! it for a moment.
+//! What the fuzz target of configurations of HAProxy, Apache and lighttpd runs; in `crates/servers/src/installed/` a
+//! test does it for a moment.
 
 use super::{ServerName, rewritten};
 

@@ -8,7 +8,9 @@ use std::path::Path;
 /// # Panics
 /// There is none, or `run` panics; the input is then named on standard error.
 pub fn run_kept(target: &str, run: impl Fn(&[u8])) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    // Crates that run these inputs in their tests stand at another depth.
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("fuzz/corpus"));
+    let directory = above.find(|folder| folder.is_dir()).expect("the inputs are in the repository").join(target);
     let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
     let mut kept = 0;
     for entry in entries {

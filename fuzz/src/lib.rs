@@ -1,6 +1,6 @@
 //! What the fuzz targets run, as plain functions that panic on a fault: `fuzz_targets/` hands them libFuzzer's inputs,
-//! and `tls/tests/fuzz_briefly.rs` random and mutated ones. What needs the engine or the program is in `dispatch/`,
-//! `serve.rs` and `trace/`, whose tests are theirs.
+//! and `crates/tls/tests/fuzz_briefly.rs` random and mutated ones. What needs the engine or the program is in
+//! `dispatch/`, `serve.rs` and `trace/`, whose tests are theirs.
 
 mod client;
 mod script;

@@ -1,5 +1,5 @@
 //! What the fuzz target of the built-in server runs: `fuzz_targets/http_request.rs` hands it libFuzzer's inputs,
-//! `engine/tests/fuzz_briefly.rs` seeds and mutated ones.
+//! `crates/engine/tests/fuzz_briefly.rs` seeds and mutated ones.
 
 use std::fs;
 use std::sync::OnceLock;

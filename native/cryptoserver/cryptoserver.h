@@ -4,15 +4,15 @@
  * needs no running tlsdyno but the agent on its socket.
  *
  * The server loads a stub in place of the private key: public parts, and where the secret would stand a marker of 32
- * bytes, MARKER and the first half of the SHA-256 of the public key (cryptoserver/src/stub.rs). Keys without the marker
- * are used as ever. Without this provider a stub makes signatures that nobody accepts.
+ * bytes, MARKER and the first half of the SHA-256 of the public key (crates/cryptoserver/src/stub.rs). Keys without the
+ * marker are used as ever. Without this provider a stub makes signatures that nobody accepts.
  */
 #ifndef TLSDYNO_CRYPTOSERVER_H
 #define TLSDYNO_CRYPTOSERVER_H
 
 #include "../wrapping/wrapping.h"
 
-/* What a frame on the socket may hold; cryptoserver/src/frame.rs says what stands where. */
+/* What a frame on the socket may hold; crates/cryptoserver/src/frame.rs says what stands where. */
 enum {
     IDENTIFIER_SIZE = 16,
     MESSAGE_MAX = 512,

@@ -21,7 +21,7 @@ enum { APPLICATION_DATA = 23, NONCE_SIZE = 12, TLS12_ADDITIONAL_SIZE = 13 };
 #define AES128_SHA256 "AES-128-CBC", "AES-128-CBC-HMAC-SHA256", "SHA2-256", 16, 32, 0, false
 #define AES256_SHA256 "AES-256-CBC", "AES-256-CBC-HMAC-SHA256", "SHA2-256", 32, 32, 0, false
 
-/* Those of the client, tls/src/suite.rs. */
+/* Those of the client, crates/tls/src/suite.rs. */
 static const struct protection PROTECTIONS[] = {
     {0x1301, AES128_GCM, 0, true},  {0x1302, AES256_GCM, 0, true},  {0x1303, CHACHA20, 0, true},
     {0xc02b, AES128_GCM, 8, false}, {0xc02f, AES128_GCM, 8, false}, {0x009c, AES128_GCM, 8, false},

@@ -89,7 +89,7 @@ fn synthetic(tlsdyno: &Path, place: &Path) -> Result<Log> {
 }
 
 fn real(place: &Path) -> Result<Log> {
-    let source = tlsdyno::workspace().join("dyno/tests/data/semicomplete-access.log.gz");
+    let source = tlsdyno::workspace().join("crates/tlsdyno/tests/data/semicomplete-access.log.gz");
     let output = Command::new("gunzip").arg("-c").arg(&source).output().context("run gunzip")?;
     ensure!(output.status.success(), "{} cannot be read", source.display());
     let path = place.join("real.log");

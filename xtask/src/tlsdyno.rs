@@ -54,7 +54,7 @@ fn cargo_build(arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The program of tests in `dyno/tests/NAME`, brought up to date.
+/// The program of tests in `crates/tlsdyno/tests/NAME`, brought up to date.
 ///
 /// # Errors
 /// It does not build.

@@ -1,5 +1,5 @@
-//! What the fuzz target of the cryptoserver's frames runs; in `cryptoserver/src/` the tests do it with the inputs that
-//! are kept.
+//! What the fuzz target of the cryptoserver's frames runs; in `crates/cryptoserver/src/` the tests do it with the
+//! inputs that are kept.
 
 use super::form::{self, Form};
 use super::frame::{Answer, Body, Malformed, Request, first};

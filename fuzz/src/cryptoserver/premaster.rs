@@ -1,5 +1,5 @@
-//! What the fuzz target of the pre-master secret's padding runs; in `cryptoserver/src/` the tests do it with the inputs
-//! that are kept.
+//! What the fuzz target of the pre-master secret's padding runs; in `crates/cryptoserver/src/` the tests do it with the
+//! inputs that are kept.
 
 use super::padding::{BYTES, HEAD_BYTES_MIN, Secret, select};
 

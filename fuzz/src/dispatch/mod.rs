@@ -1,5 +1,5 @@
 //! What the fuzz targets of the dispatcher run, as plain functions that panic on a fault: `fuzz_targets/` hands them
-//! libFuzzer's inputs, and `engine/tests/fuzz_briefly.rs` seeds and mutated ones.
+//! libFuzzer's inputs, and `crates/engine/tests/fuzz_briefly.rs` seeds and mutated ones.
 //!
 //! An input is a script: one byte of choices, then steps of a kind, a length of two bytes, and so many bytes.
 

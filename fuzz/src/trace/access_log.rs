@@ -1,4 +1,5 @@
-//! What the fuzz target of access logs runs; in `traffic/src/trace/` the tests do it with the inputs that are kept.
+//! What the fuzz target of access logs runs; in `crates/traffic/src/trace/` the tests do it with the inputs that are
+//! kept.
 
 use super::access_log::{self, parse_with};
 use super::json_line::as_combined;

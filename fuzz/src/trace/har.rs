@@ -1,5 +1,5 @@
-//! What the fuzz target of a browser's recordings runs; in `traffic/src/trace/` the tests do it with the inputs that
-//! are kept.
+//! What the fuzz target of a browser's recordings runs; in `crates/traffic/src/trace/` the tests do it with the inputs
+//! that are kept.
 
 use super::document;
 

@@ -60,7 +60,7 @@ pub fn own(tlsdyno: &Path, policy: &str, backends: &[&str]) -> Result<Dispatcher
 }
 
 /// What HAProxy needs to route by session ID, as `tlsdyno cluster` tells it.
-const STICK: &str = include_str!("../../../servers/templates/haproxy_stick.cfg");
+const STICK: &str = include_str!("../../../crates/servers/templates/haproxy_stick.cfg");
 
 /// HAProxy with one thread in TCP mode; it splices responses. `name`: of its files in `directory`.
 pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) -> Result<Dispatcher> {

@@ -1,6 +1,6 @@
 //! A column of the stage × server matrix: every stage on one real server, checked as before a measurement, then with
 //! many connections at once whose bodies are compared byte for byte, and again after the server has reloaded its
-//! configuration. `dyno/tests/servers/shim_client.rs` holds a part of it with the tests.
+//! configuration. `crates/tlsdyno/tests/servers/shim_client.rs` holds a part of it with the tests.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

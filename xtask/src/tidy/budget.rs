@@ -47,11 +47,11 @@ mod tests {
     const OTHERS: &str = "tls 0 -\nengine 0 -\nbase 0 -\nreport 0 -\nnative/src 0 -\nrecord 0 -\nstats 0 -\n\
                           dispatch 0 -\ncryptoserver 0 -\nservers 0 -\ntraffic 0 -\nprobe 0 -\nbench 0 -\n\
                           cluster 0 -\ncost 0 -\nplan 0 -\n\
-                          profile 0 -\nlab 0 -\nxtask 0 -\ndyno 0 -\nnative 0 -\nexperiments 0 -\nscripts 0 -\n";
+                          profile 0 -\nlab 0 -\nxtask 0 -\ntlsdyno 0 -\nnative 0 -\nexperiments 0 -\nscripts 0 -\n";
 
     #[test]
     fn a_part_may_have_just_as_many_lines_as_its_budget() {
-        let files = [File::new("wire/src/lib.rs", "//! A crate.\nconst A: u8 = 1;\nconst B: u8 = 2;\n")];
+        let files = [File::new("crates/wire/src/lib.rs", "//! A crate.\nconst A: u8 = 1;\nconst B: u8 = 2;\n")];
         let found = |budget: &str| exceeded_of(&files, &format!("{OTHERS}{budget}"));
         assert!(found("wire 2 as it is").is_empty());
         let [over] = found("wire 1 as it is").try_into().unwrap();
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_part_without_a_budget_is_a_fault() {
-        let files = [File::new("wire/src/lib.rs", "//! A crate.\n")];
+        let files = [File::new("crates/wire/src/lib.rs", "//! A crate.\n")];
         assert_eq!(exceeded_of(&files, OTHERS).len(), 1);
         assert_eq!(exceeded_of(&files, &format!("{OTHERS}wire many lines")).len(), 1);
     }

@@ -17,14 +17,14 @@ const OTHERS: [(&str, &str, Language); 3] = [
 
 /// Where the Rust of each crate stands. That of the fuzz targets is tests.
 fn crates(files: &[File]) -> BTreeSet<&str> {
-    let folder = |file: &'_ File| file.path.find("/src/").filter(|end| !file.path[..*end].contains('/'));
+    let folder = |file: &'_ File| file.path.find("/src/").filter(|end| !title(&file.path[..*end]).contains('/'));
     let rust = files.iter().filter(|file| file.is_rust() && !file.path.starts_with("fuzz/"));
     rust.filter_map(|file| Some(&file.path[..folder(file)? + "/src/".len()])).collect()
 }
 
 /// The title of a crate by its folder: `native` is that of the C.
 fn title(folder: &str) -> &str {
-    if folder == "native/src/" { "native/src" } else { folder.trim_end_matches("/src/") }
+    folder.trim_start_matches("crates/").trim_end_matches(if folder == "native/src/" { "/" } else { "/src/" })
 }
 
 /// Where the product's Rust stands.
@@ -33,7 +33,7 @@ pub fn rust_folders(files: &[File]) -> impl Iterator<Item = &str> {
 }
 
 /// Its folders are counted one by one, too.
-const BENCH: &str = "bench/src/";
+const BENCH: &str = "crates/bench/src/";
 
 /// A part of the workspace with its lines of code.
 pub struct Part<'a> {
@@ -41,7 +41,7 @@ pub struct Part<'a> {
     pub title: &'a str,
     /// Lines of code.
     pub lines: usize,
-    /// The same for each folder of `bench/src`; empty for other parts.
+    /// The same for each folder of `crates/bench/src`; empty for other parts.
     pub folders: BTreeMap<&'a str, usize>,
 }
 
@@ -102,14 +102,14 @@ mod tests {
         let lib =
             "//! A crate.\n\nmod a; // declared\n/* not\n this */\nmod b;\n#[cfg(test)]\nmod tests {\n    fn c() {}\n}";
         let files = [
-            ("wire/src/lib.rs", lib),
-            ("wire/src/a.rs", "const A: &str = \"\n// in a string\n\";\n"),
-            ("wire/src/b.rs", "#[cfg(test)]\nmod tests;\nfn d() {}\n"),
-            ("wire/src/b/tests.rs", "fn e() {}\n"),
-            ("wire/tests/f.rs", "fn f() {}\n"),
-            ("bench/src/lib.rs", "mod g;\nmod h;\n"),
-            ("bench/src/g/mod.rs", "fn g() {}\nfn i() {}\n"),
-            ("bench/src/h.rs", "fn h() {}\n"),
+            ("crates/wire/src/lib.rs", lib),
+            ("crates/wire/src/a.rs", "const A: &str = \"\n// in a string\n\";\n"),
+            ("crates/wire/src/b.rs", "#[cfg(test)]\nmod tests;\nfn d() {}\n"),
+            ("crates/wire/src/b/tests.rs", "fn e() {}\n"),
+            ("crates/wire/tests/f.rs", "fn f() {}\n"),
+            ("crates/bench/src/lib.rs", "mod g;\nmod h;\n"),
+            ("crates/bench/src/g/mod.rs", "fn g() {}\nfn i() {}\n"),
+            ("crates/bench/src/h.rs", "fn h() {}\n"),
             ("native/shim/a.c", "/* a */\nint a;\n"),
             ("native/tests/b.c", "int b;\n"),
             ("experiments/papers/a.toml", "# Why\n\na = 1\n"),

@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use files::File;
 use finding::Finding;
 
-/// The folders of bench/src, each of which may import only what stands before it.
+/// The folders of crates/bench/src, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
 const ORDER: [&str; 3] = ["run", "report", "kinds"];
 
@@ -93,19 +93,19 @@ mod tests {
     #[test]
     fn long_lines_are_faults() {
         let of_length = |length| format!("#![allow({})]\n", "x".repeat(length - "#![allow()]".len()));
-        let found = |length| faults(&[File::new("wire/src/lib.rs", &of_length(length))]).len();
+        let found = |length| faults(&[File::new("crates/wire/src/lib.rs", &of_length(length))]).len();
         assert_eq!(found(length::COLUMNS + 1), found(length::COLUMNS) + 1);
     }
 
     #[test]
     fn folders_of_this_tree_import_only_what_stands_before_them() {
         let mut files = Vec::new();
-        sources_below("bench/src", &mut files);
+        sources_below("crates/bench/src", &mut files);
         let found = imports::against_order(&files, &ORDER);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert!(found.is_empty(), "{}", found.join("\n"));
         for name in ORDER {
-            let (file, folder) = (format!("bench/src/{name}.rs"), format!("bench/src/{name}/"));
+            let (file, folder) = (format!("crates/bench/src/{name}.rs"), format!("crates/bench/src/{name}/"));
             let is_there = files.iter().any(|one| one.path == file || one.path.starts_with(&folder));
             assert!(is_there, "ORDER names `{name}`, which is gone: take it out");
         }

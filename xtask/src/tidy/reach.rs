@@ -36,13 +36,13 @@ fn reached_from(files: &[File], is_root: impl Fn(&str) -> bool, product_only: bo
 }
 
 fn is_product_root(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
+    let parts: Vec<&str> = path.trim_start_matches("crates/").split('/').collect();
     matches!(parts[..], [_, "src", "lib.rs" | "main.rs"] | [_, "src", "bin", _])
 }
 
 /// Build scripts, tests, examples, benchmarks, fuzz targets and what is handed to rustc by hand.
 fn is_other_root(path: &str) -> bool {
-    let parts: Vec<&str> = path.split('/').collect();
+    let parts: Vec<&str> = path.trim_start_matches("crates/").split('/').collect();
     match parts[..] {
         [_, "build.rs"] => true,
         [_, folder, ref below @ ..] => {

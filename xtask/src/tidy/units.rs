@@ -97,7 +97,10 @@ mod tests {
 
     fn found(fields: &str, frozen: &str) -> Vec<String> {
         let text = format!("#[derive(Debug, Serialize)]\n#[serde(default)]\npub struct Block {{\n{fields}\n}}\n");
-        check(&[File::new("dyno/src/store/record.rs", &text)], frozen).into_iter().map(|one| one.to_string()).collect()
+        check(&[File::new("crates/tlsdyno/src/store/record.rs", &text)], frozen)
+            .into_iter()
+            .map(|one| one.to_string())
+            .collect()
     }
 
     #[test]
@@ -107,7 +110,7 @@ mod tests {
         let said =
             found("    /// Steal.\n    pub steal: f64,\n    pub weights: [f64; 3],\n    delay: Option<u32>,", "");
         assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].starts_with("dyno/src/store/record.rs:5: the number `steal`"), "{said:?}");
+        assert!(said[0].starts_with("crates/tlsdyno/src/store/record.rs:5: the number `steal`"), "{said:?}");
     }
 
     #[test]
@@ -121,6 +124,6 @@ mod tests {
     fn what_is_not_written_may_be_named_freely() {
         let text =
             "#[derive(Debug)]\nstruct A {\n    total: f64,\n}\n#[derive(Serialize)]\nstruct B {\n    of: String,\n}\n";
-        assert!(check(&[File::new("dyno/src/a.rs", text)], "").is_empty());
+        assert!(check(&[File::new("crates/tlsdyno/src/a.rs", text)], "").is_empty());
     }
 }

@@ -1,0 +1,13 @@
+//! The inputs that are kept of the probe's fuzz target (`fuzz/corpus/`).
+
+use super::query;
+
+#[path = "../../../../fuzz/src/corpus.rs"]
+mod corpus;
+#[path = "../../../../fuzz/src/probe/request.rs"]
+mod request_target;
+
+#[test]
+fn kept_inputs() {
+    corpus::run_kept("probe_request", request_target::request);
+}
