@@ -1,7 +1,6 @@
-//! Lines of code by folder: neither blank, comment nor test.
+//! Lines of code by part: neither blank, comment nor test.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 
 use super::files::File;
 use super::reach::of_product;
@@ -32,17 +31,12 @@ pub fn rust_folders(files: &[File]) -> impl Iterator<Item = &str> {
     crates(files).into_iter().filter(|folder| *folder != "xtask/src/")
 }
 
-/// Its folders are counted one by one, too.
-const BENCH: &str = "crates/bench/src/";
-
 /// A part of the workspace with its lines of code.
 pub struct Part<'a> {
     /// As it stands in the table, for example `bench`.
     pub title: &'a str,
     /// Lines of code.
     pub lines: usize,
-    /// The same for each folder of `crates/bench/src`; empty for other parts.
-    pub folders: BTreeMap<&'a str, usize>,
 }
 
 /// Counts each part.
@@ -52,35 +46,11 @@ pub fn parts<'a>(files: &'a [File]) -> Vec<Part<'a>> {
         files.iter().filter(|file| is_counted(file, &product)).map(|file| (file, lines_of_code(file))).collect();
     let part = |(title, folder, language): (&'a str, &str, Language)| {
         let of_part =
-            || counted.iter().filter(|(file, _)| file.path.starts_with(folder) && file.language == Some(language));
-        let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
-        for (file, lines) in of_part().filter(|_| folder == BENCH) {
-            *folders.entry(folder_of(&file.path[folder.len()..])).or_default() += lines;
-        }
-        Part { title, lines: of_part().map(|(_, lines)| lines).sum(), folders }
+            counted.iter().filter(|(file, _)| file.path.starts_with(folder) && file.language == Some(language));
+        Part { title, lines: of_part.map(|(_, lines)| lines).sum() }
     };
     let rust = crates(files).into_iter().map(|folder| (title(folder), folder, Language::Rust));
     rust.chain(OTHERS).map(part).collect()
-}
-
-/// Each part with its lines of code.
-pub fn table(files: &[File]) -> String {
-    let mut text = String::new();
-    for part in parts(files) {
-        let _ = writeln!(text, "{:>7}  {}", part.lines, part.title);
-        for (name, lines) in part.folders {
-            let _ = writeln!(text, "{:>7}    {name}", format!("({lines})"));
-        }
-    }
-    text
-}
-
-/// `run` of `kinds/ablation/subject.rs` and of `cmd/run.rs`.
-fn folder_of(below: &str) -> &str {
-    match below.split_once('/') {
-        Some((folder, _)) => folder,
-        None => "files of its own",
-    }
 }
 
 fn is_counted(file: &File, product: &BTreeSet<&str>) -> bool {
@@ -107,21 +77,12 @@ mod tests {
             ("crates/wire/src/b.rs", "#[cfg(test)]\nmod tests;\nfn d() {}\n"),
             ("crates/wire/src/b/tests.rs", "fn e() {}\n"),
             ("crates/wire/tests/f.rs", "fn f() {}\n"),
-            ("crates/bench/src/lib.rs", "mod g;\nmod h;\n"),
-            ("crates/bench/src/g/mod.rs", "fn g() {}\nfn i() {}\n"),
-            ("crates/bench/src/h.rs", "fn h() {}\n"),
             ("native/shim/a.c", "/* a */\nint a;\n"),
             ("native/tests/b.c", "int b;\n"),
             ("experiments/papers/a.toml", "# Why\n\na = 1\n"),
         ];
-        let table = table(&files.map(|(path, text)| File::new(path, text)));
-        let of =
-            |title: &str| table.lines().find(|line| line.ends_with(&format!(" {title}"))).unwrap().trim().to_owned();
-        assert_eq!(of("wire"), "6  wire", "{table}");
-        assert_eq!(of("bench"), "5  bench");
-        assert_eq!(of("g"), "(2)    g");
-        assert_eq!(of("files of its own"), "(3)    files of its own");
-        assert_eq!(of("native"), "1  native");
-        assert_eq!(of("experiments"), "1  experiments");
+        let files = files.map(|(path, text)| File::new(path, text));
+        let counted = parts(&files).into_iter().map(|part| (part.title, part.lines)).collect::<Vec<_>>();
+        assert_eq!(counted, [("wire", 6), ("native", 1), ("experiments", 1), ("scripts", 0)]);
     }
 }

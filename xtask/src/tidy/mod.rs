@@ -30,8 +30,7 @@ pub struct Arguments {
     ///
     /// A line of code is one that is neither blank, comment nor test. Comment: nothing but a comment stands on it.
     /// Test: files below a folder `tests`, files `tests.rs`, `*_tests.rs`, items under `#[cfg(test)]`, and files that
-    /// only such items reach. Lines in brackets are parts of the number above them. Each part has a budget in
-    /// xtask/src/tidy/budgets.txt.
+    /// only such items reach. The budgets of groups of parts are in xtask/src/tidy/budgets.txt.
     #[arg(long)]
     count: bool,
 }
@@ -43,7 +42,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let files = files::of_workspace()?;
     if arguments.count {
-        print!("{}", count::table(&files));
+        print!("{}", budget::table(&files));
         return Ok(());
     }
     let faults = faults(&files);
