@@ -213,7 +213,7 @@ fn notes(server: &ServerCost) -> Vec<String> {
     });
     let unmeasured = (!server.unmeasured.is_empty()).then(|| {
         format!(
-            "The time was too short for these connections, which a longer --time measures: {}.",
+            "The time was too short for these lines, which a longer --time measures: {}.",
             server.unmeasured.join("; ")
         )
     });

@@ -144,6 +144,13 @@ pub(crate) fn costs(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartCost> 
     parts.iter().filter_map(cost).collect()
 }
 
+/// Parts whose steps the server takes, and had no turn in the same round.
+pub(crate) fn unmeasured(server: Seen, parts: &[Part], rows: &Rows) -> Vec<String> {
+    let is_told = |terms: Vec<_>| rows.estimate_sum(&terms).value.is_finite();
+    let unmeasured = parts.iter().filter(|part| part.columns(server).is_some_and(|terms| !is_told(terms)));
+    unmeasured.map(|part| part.name.clone()).collect()
+}
+
 /// What tells key agreement apart from the key schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Agreement {

@@ -35,7 +35,8 @@ const SETTLE_PART: u32 = 5;
 const ROUNDS: u32 = 12;
 /// Fewer tell no interval.
 const ROUNDS_LEAST: u32 = 5;
-/// Steps that tell of another choice have a slice in every so many turns.
+/// Steps that tell of another choice have a slice in every so many sweeps, all of them in the same: some are compared
+/// with each other.
 const CHOICE_TURNS: u32 = 3;
 
 /// Runs it. An error means that measuring did not begin.
@@ -111,7 +112,7 @@ impl<'a> Outside<'a> {
 
     /// Whether a step has its turn in this sweep.
     fn has_turn(&self, configuration: usize) -> bool {
-        !self.step(configuration).is_choice || (self.sweeps + configuration as u32).is_multiple_of(CHOICE_TURNS)
+        !self.step(configuration).is_choice || self.sweeps.is_multiple_of(CHOICE_TURNS)
     }
 
     /// Steps in random order, as far as there is time until its end.

@@ -56,7 +56,7 @@ pub struct ServerCost {
     pub steps: Vec<StepCost>,
     /// What steps differ in.
     pub parts: Vec<PartCost>,
-    /// Steps that the server takes and that had no turn in the time of the run.
+    /// Parts whose steps the server takes, and had no turn in the same round.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<String>,
     /// Steps that the server does not take, and why.
@@ -134,17 +134,16 @@ impl ServerCost {
             StepCost { step, cost_ns: rows.estimate(column), connections, body_bytes }
         };
         // Of a run that was short or stopped early some steps have no slice.
-        let steps = columns.iter().enumerate().map(step);
-        let (steps, without): (Vec<_>, Vec<_>) = steps.partition(|of| of.cost_ns.value.is_finite());
+        let steps = columns.iter().enumerate().map(step).filter(|of| of.cost_ns.value.is_finite());
         ServerCost {
             label,
             address: measured.address.clone(),
             command: measured.command.clone(),
             negotiated: measured.negotiated.clone(),
             cost: if measured.is_seen() { CPU } else { WAIT },
-            steps,
+            steps: steps.collect(),
             parts: parts::costs((measured, columns), parts, rows),
-            unmeasured: without.into_iter().map(|of| of.step).collect(),
+            unmeasured: parts::unmeasured((measured, columns), parts, rows),
             refused: measured.refused.clone(),
             certificate: measured.certificate.clone(),
         }
