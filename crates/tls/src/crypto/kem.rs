@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn known_ciphertexts() {
-        for vector in vectors("tls/vectors/ml_kem.txt") {
+        for vector in vectors("crates/tls/vectors/ml_kem.txt") {
             let kem = kem(vector.text("kem"));
             let key = DecapsulationKey::new(kem.algorithm(), &vector.bytes("key")).unwrap();
             let mut ciphertext = vector.bytes("ciphertext");
