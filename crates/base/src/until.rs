@@ -17,7 +17,7 @@ pub fn until<T, E>(
     let limit = Instant::now() + within;
     loop {
         let seen = look()?;
-        if is_so(&seen) || Instant::now() > limit {
+        if is_so(&seen) || Instant::now() >= limit {
             return Ok(seen);
         }
         thread::sleep(pause);
