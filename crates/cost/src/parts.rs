@@ -146,9 +146,8 @@ pub(crate) fn costs(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartCost> 
 
 /// Parts whose steps the server takes, and had no turn in the same round.
 pub(crate) fn unmeasured(server: Seen, parts: &[Part], rows: &Rows) -> Vec<String> {
-    let is_told = |terms: Vec<_>| rows.estimate_sum(&terms).value.is_finite();
-    let unmeasured = parts.iter().filter(|part| part.columns(server).is_some_and(|terms| !is_told(terms)));
-    unmeasured.map(|part| part.name.clone()).collect()
+    let is_untold = |terms: Vec<_>| !rows.estimate_sum(&terms).value.is_finite();
+    parts.iter().filter(|part| part.columns(server).is_some_and(is_untold)).map(|part| part.name.clone()).collect()
 }
 
 /// What tells key agreement apart from the key schedule.

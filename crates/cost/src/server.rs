@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::exchange::Exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
+use tlsdyno_base::until::until;
 use tlsdyno_record::model::worker::{Look, Seen};
 use tlsdyno_record::model::{WorkersModel, without_secrets};
 use tlsdyno_record::store::UNREAD;
@@ -21,8 +22,8 @@ use tlsdyno_traffic::machines::far_cpu::FarCpu;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// So long the server is watched before it has a connection of ours.
 const LOOK: Duration = Duration::from_millis(500);
-/// Looks at one that is busy: a runtime still compiles itself after its start.
-const LOOKS: u32 = 20;
+/// So long one may be busy: a runtime still compiles itself after its start.
+const SETTLING: Duration = Duration::from_secs(10);
 /// A server that uses more of a CPU without us is not measured.
 const BUSY_MAX: f64 = 0.05;
 
@@ -101,15 +102,12 @@ impl Server {
     /// The same once it is known how it is watched, and that it has little else to do.
     fn watched(mut self) -> Result<Server> {
         self.watch_processes_for_each().or_fault(Fault::Environment)?;
-        for _ in 0..LOOKS {
+        let mut look = || -> Result<f64> {
             let (before_ns, began) = (self.read_ns()?, Instant::now());
             std::thread::sleep(LOOK);
-            let used_ns = self.read_ns()?.saturating_sub(before_ns);
-            self.busy = used_ns as f64 / began.elapsed().as_nanos() as f64;
-            if self.busy <= BUSY_MAX {
-                break;
-            }
-        }
+            Ok(self.read_ns()?.saturating_sub(before_ns) as f64 / began.elapsed().as_nanos() as f64)
+        };
+        self.busy = until(SETTLING, Duration::ZERO, &mut look, |busy| *busy <= BUSY_MAX)?;
         let of = self.address;
         if self.busy > BUSY_MAX {
             let error = anyhow::anyhow!(

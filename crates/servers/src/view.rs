@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind, mount_change, move_mount,
-    open_tree,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
 };
 use serde::{Deserialize, Serialize};
 use tlsdyno_engine::sys;
@@ -38,9 +37,7 @@ pub struct View {
     pub layered: bool,
     /// Directories of documents, which are not below a layer.
     pub documents: Vec<PathBuf>,
-    /// Sockets of other programs that it does not see.
-    pub hidden: Vec<PathBuf>,
-    /// Files that are seen, each in the place of another.
+    /// Files that are seen, each in the place of another: `/dev/null` in that of a socket that is not to be seen.
     pub shown: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -73,13 +70,10 @@ impl View {
             sys::make_mounts_read_only(&tree.mount).with_context(|| format!("hold {}", tree.path.display()))?;
             tree.put_back()?;
         }
-        for path in self.hidden.iter().filter(|path| !kept.iter().any(|tree| path.starts_with(&tree.path))) {
-            Tree { path: path.clone(), ..Tree::of(Path::new("/dev/null"))? }.put_back()?;
-        }
         kept.iter().try_for_each(Tree::put_back)?;
-        self.shown.iter().try_for_each(|(own, place)| {
-            mount_bind(own, place).with_context(|| format!("show {} at {}", own.display(), place.display()))
-        })
+        let is_kept = |place: &Path| kept.iter().any(|tree| place.starts_with(&tree.path));
+        let mut shown = self.shown.iter().filter(|(_, place)| !is_kept(place));
+        shown.try_for_each(|(own, place)| Tree { path: place.clone(), ..Tree::of(own)? }.put_back())
     }
 
     /// What lies below layers and is seen as it is: documents, other file systems, and sockets, to which nobody

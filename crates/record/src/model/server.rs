@@ -142,3 +142,17 @@ impl ServerName {
         ServerName::ALL.into_iter().filter(|server| *server != ServerName::Command)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_no_secret_of_a_server() {
+        let client = ClientModel { headers: vec!["Authorization: hunter2".to_owned()], ..ClientModel::default() };
+        let command = Some("env API_TOKEN=hunter2 srv --port 1".to_owned());
+        let kept = Server { client, command, ..Server::default() }.without_secrets();
+        assert_eq!(kept.command.as_deref(), Some("env API_TOKEN=… srv --port 1"));
+        assert_eq!(kept.client.headers, ["Authorization: …"]);
+    }
+}

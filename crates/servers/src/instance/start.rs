@@ -169,7 +169,8 @@ fn view_of(spec: &ServerSpec, directory: &Path) -> Option<View> {
     view.writable.clone_from(&spec.writable);
     view.documents.push(spec.docroot.clone());
     if spec.apart {
-        view.hidden = namespace::outside(sockets).unwrap_or_default();
+        let sockets = namespace::outside(sockets).unwrap_or_default().into_iter();
+        view.shown = sockets.map(|socket| ("/dev/null".into(), socket)).collect();
     }
     // Certificates and libraries of the run.
     view.documents.extend(directory.parent().map(Path::to_owned));

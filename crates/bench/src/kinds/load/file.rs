@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_record::model::{Measure, ServerName, Tls, WorkersModel};
 
 use crate::kinds::load::curve::file::Curve;
+use crate::run::manifest;
 
 /// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -105,6 +106,19 @@ pub struct LoadPoint {
 }
 
 impl LoadExperiment {
+    /// As a record keeps it, which may be given to others: without the values of headers.
+    #[must_use]
+    pub fn without_secrets(&self) -> LoadExperiment {
+        let mut kept = self.clone();
+        let swept = kept.sweep.get_mut("header").into_iter().flatten();
+        for value in kept.load.get_mut("header").into_iter().chain(swept) {
+            let mut words = ["--header".to_owned(), value.to_string()];
+            manifest::hide_headers(&mut words);
+            *value = FlagValue::Text(std::mem::take(&mut words[1]));
+        }
+        kept
+    }
+
     /// The points: the last flag of the sweep changes fastest.
     pub fn points(&self) -> Vec<LoadPoint> {
         let mut chosen: Vec<Vec<(&String, &FlagValue)>> = vec![Vec::new()];
@@ -140,6 +154,21 @@ impl LoadExperiment {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_headers_are_not_kept() {
+        let text = |text: &str| FlagValue::Text(text.to_owned());
+        let swept = ["X-A: hunter2", "X-B: hunter2"].map(text).to_vec();
+        let experiment = LoadExperiment {
+            load: [("header".to_owned(), text("Authorization: hunter2")), ("reuse".to_owned(), text("80%"))].into(),
+            sweep: [("header".to_owned(), swept)].into(),
+            ..LoadExperiment::default()
+        };
+        let kept = experiment.without_secrets();
+        assert_eq!(kept.load["header"], text("Authorization: …"));
+        assert_eq!(kept.load["reuse"], text("80%"));
+        assert_eq!(kept.sweep["header"], ["X-A: …", "X-B: …"].map(text));
+    }
 
     #[test]
     fn every_combination_is_a_point_with_its_flags() {

@@ -31,7 +31,7 @@ use super::started_server::{self, Started};
 use crate::kinds::load::curve::file::CurvePlace;
 use crate::kinds::load::curve::subject as curve;
 use crate::kinds::load::curve::subject::{Counted, Point};
-use crate::kinds::load::file::{FlagValue, LoadExperiment};
+use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::{LoadRecord, Loads};
 use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::run::manifest;
@@ -339,13 +339,8 @@ impl<'a> LoadedUrl<'a> {
             None => None,
         };
         let makes = Makes { crew, networks, stop };
-        let mut kept = experiment.clone();
-        if let Some(FlagValue::Text(header)) = kept.load.get_mut("header") {
-            let mut words = ["--header".to_owned(), std::mem::take(header)];
-            manifest::hide_headers(&mut words);
-            [_, *header] = words;
-        }
-        record.kind_part = KindPart::from(LoadRecord { experiment: kept, log, ..LoadRecord::default() });
+        let kept = LoadRecord { experiment: experiment.without_secrets(), log, ..LoadRecord::default() };
+        record.kind_part = KindPart::from(kept);
         for (index, plan) in plans.iter_mut().enumerate().filter(|_| experiment.curve.is_some()) {
             observer.step(&format!("looking for connections that saturate: {}", points[index].name));
             *plan = saturating(experiment, (index, &points), addresses[index], &makes, record)?;
