@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_engine::sys::process_cpu_ns;
+use tlsdyno_sys::process_cpu_ns;
 
 /// How long a server may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(20);

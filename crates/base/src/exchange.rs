@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
-use tlsdyno_engine::sys::{monotonic_ns, receive_stamped};
+use tlsdyno_sys::{monotonic_ns, receive_stamped};
 use tlsdyno_tls::{Client, Config, Entropy, Error, Handshake, Receiver, Session, Version};
 use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
@@ -439,7 +439,7 @@ impl Receiver for Received {
 mod tests {
     use std::io::Read;
 
-    use tlsdyno_engine::sys::stamp_arrivals;
+    use tlsdyno_sys::stamp_arrivals;
 
     use super::*;
 

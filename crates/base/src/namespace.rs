@@ -10,7 +10,7 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use tlsdyno_engine::sys::unshare_network_namespace;
+use tlsdyno_sys::unshare_network_namespace;
 
 /// A network namespace, which lives as long as this or anything in it.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_engine::dispatch::Shared;
-use tlsdyno_engine::sys;
+use tlsdyno_sys as sys;
 
 pub use self::clients::{CLIENTS_MAX, RESERVE};
 use super::status::{Status, prometheus};

@@ -95,7 +95,7 @@ fn parts_count_behind_the_lead_in_of_all() {
     let (address, _) = counting_server();
     let mut whole = plan(address, endless(4), connections(4, 1, None));
     (whole.lead_in_ns, whole.until) = (1_500 * MS, Until::Elapsed(2_500 * MS));
-    let at_ns = tlsdyno_engine::sys::monotonic_ns();
+    let at_ns = tlsdyno_sys::monotonic_ns();
     let part = |index: u32| {
         let part = whole.part(Share { index, count: 2 }).unwrap();
         run_together(&part, &AtomicBool::new(false), None, || {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use tlsdyno_base::exchange::{Answer, Exchange, Failure};
-use tlsdyno_engine::sys::{connect_round_trip_ns, monotonic_ns, stamp_arrivals};
+use tlsdyno_sys::{connect_round_trip_ns, monotonic_ns, stamp_arrivals};
 use tlsdyno_tls::{Error, Handshake, Session};
 
 use super::fault::{Cause, FaultKind};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustix::time::{ClockId, clock_gettime};
 use tlsdyno_base::random::SplitMix64;
-use tlsdyno_engine::sys::monotonic_ns;
+use tlsdyno_sys::monotonic_ns;
 use tlsdyno_tls::crypto::verify::{Certificate, KeyKind};
 use tlsdyno_tls::{EarlyData, Session, SessionKind};
 

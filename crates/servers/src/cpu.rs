@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use tlsdyno_base::process_tree::{self, ProcessStat};
-use tlsdyno_engine::sys::process_cpu_ns;
+use tlsdyno_sys::process_cpu_ns;
 
 use super::cgroup::{Cgroup, GroupClock};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_base::process_tree;
-use tlsdyno_engine::sys::process_cpu_ns;
+use tlsdyno_sys::process_cpu_ns;
 
 /// How long connections are made, and how long none, in turn.
 const TURN: Duration = Duration::from_millis(60);

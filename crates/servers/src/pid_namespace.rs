@@ -25,7 +25,7 @@ const KILLED_BY_SIGNAL: i32 = 128;
 
 /// Lets the next child be the first process of a new namespace, if that is allowed.
 pub(super) fn enter() -> Result<bool> {
-    match tlsdyno_engine::sys::unshare_pid_namespace() {
+    match tlsdyno_sys::unshare_pid_namespace() {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::PermissionDenied || error.raw_os_error() == NOT_SUPPORTED => Ok(false),
         Err(error) => Err(error).context("make a PID namespace for the server"),

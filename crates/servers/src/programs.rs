@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_engine::sys;
+use tlsdyno_sys as sys;
 
 use super::view::View;
 

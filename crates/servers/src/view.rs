@@ -17,7 +17,7 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change, move_mount, open_tree,
 };
 use serde::{Deserialize, Serialize};
-use tlsdyno_engine::sys;
+use tlsdyno_sys as sys;
 
 /// Directories of the root that get no layer: the system itself, and what the kernel makes.
 const WITHOUT_LAYER: [&str; 14] =

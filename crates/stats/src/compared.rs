@@ -17,18 +17,12 @@
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
+use tlsdyno_record::model::{ChangeLimit, ComparedQuantity};
 use tlsdyno_tls::named;
 
 use super::bootstrap::Estimate;
-use super::change_limit::ChangeLimit;
 use super::robust::{mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
 
-/// What is compared of each pair, CPU time per hit where it is known on both sides.
-pub const CPU_PER_HIT: &str = "CPU per hit";
-/// The same.
-pub const INSTRUCTIONS_PER_HIT: &str = "instructions per hit";
-/// The same.
-pub const HITS_PER_SECOND: &str = "hits/s";
 /// Fewer slices than this say nothing about how a run scatters.
 pub const SLICES_MIN: usize = 5;
 /// What two runs of the same thing may differ by on a busy machine, per cent: equal runs of six seconds differed by up
@@ -68,8 +62,8 @@ pub struct Comparison {
     /// The point, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<String>,
-    /// Its name.
-    pub quantity: &'static str,
+    /// What is compared.
+    pub quantity: ComparedQuantity,
     /// Geometric mean over the samples of the first; hits/s or nanoseconds.
     pub first: f64,
     /// The same of the second.
@@ -130,7 +124,7 @@ fn gate_of(limit: &ChangeLimit, of: &Comparison) -> Gate {
 
 #[derive(Clone, Copy)]
 struct Quantity {
-    name: &'static str,
+    is: ComparedQuantity,
     more_is_better: bool,
     of: fn(&Sample) -> Option<f64>,
     /// What two starts of one server may differ by, per cent.
@@ -139,25 +133,25 @@ struct Quantity {
 
 const COMPARED: [Quantity; 4] = [
     Quantity {
-        name: CPU_PER_HIT,
+        is: ComparedQuantity::CpuPerHit,
         more_is_better: false,
         of: |sample| sample.server_cpu_ns_per_hit,
         start_to_start_percent: CPU_START_TO_START_PERCENT,
     },
     Quantity {
-        name: HITS_PER_SECOND,
+        is: ComparedQuantity::HitsPerSecond,
         more_is_better: true,
         of: |sample| Some(sample.hits_per_second),
         start_to_start_percent: 5.0,
     },
     Quantity {
-        name: "latency p50",
+        is: ComparedQuantity::LatencyP50,
         more_is_better: false,
         of: |sample| Some(sample.latency_ns_p50),
         start_to_start_percent: 10.0,
     },
     Quantity {
-        name: "latency p99",
+        is: ComparedQuantity::LatencyP99,
         more_is_better: false,
         of: |sample| Some(sample.latency_ns_p99),
         start_to_start_percent: 20.0,
@@ -242,7 +236,7 @@ fn word(quantity: &Quantity, [first, second]: [f64; 2], difference: Estimate, to
         (bigger, _) if bigger == quantity.more_is_better => Word::Faster,
         _ => Word::Slower,
     };
-    Comparison { point: None, quantity: quantity.name, first: first.exp(), second: second.exp(), change_percent, word }
+    Comparison { point: None, quantity: quantity.is, first: first.exp(), second: second.exp(), change_percent, word }
 }
 
 /// The 20 % trimmed mean of values with its standard error (Tukey and McLaughlin 1963; Yuen 1974): one disturbed run
@@ -319,7 +313,7 @@ mod tests {
     fn a_limit_is_broken_by_what_is_beyond_it_for_certain() {
         let of = |low: f64, high: f64| Comparison {
             point: None,
-            quantity: CPU_PER_HIT,
+            quantity: ComparedQuantity::CpuPerHit,
             first: 1.0,
             second: 1.0,
             change_percent: Estimate { value: 4.0, low, high },
@@ -388,8 +382,8 @@ mod tests {
     fn cpu_time_that_few_rounds_have_decides_nothing() {
         let with = |cpu| [Some(1.0), cpu].map(|ns| Sample { server_cpu_ns_per_hit: ns, ..sample(100.0) });
         let names = |pairs: &[[Sample; 2]]| rounds(pairs).iter().map(|of| of.quantity).collect::<Vec<_>>();
-        assert_eq!(names(&[with(Some(2.0)), with(Some(2.0)), with(None)])[0], CPU_PER_HIT);
-        assert_eq!(names(&[with(Some(2.0)), with(None), with(None)])[0], "hits/s");
+        assert_eq!(names(&[with(Some(2.0)), with(Some(2.0)), with(None)])[0], ComparedQuantity::CpuPerHit);
+        assert_eq!(names(&[with(Some(2.0)), with(None), with(None)])[0], ComparedQuantity::HitsPerSecond);
         assert_eq!(verdict(&rounds(&[])), Word::Undecided);
     }
 }

@@ -11,7 +11,6 @@ pub mod accelerators;
 pub mod advice;
 pub mod between_runs;
 pub mod calibration;
-pub mod change_limit;
 pub mod compared;
 pub mod compared_shares;
 pub mod counts;
@@ -45,11 +44,3 @@ pub use shares::{Share, Shares};
 pub use statement::{Direction, Metric, PartOfWhole, Ratio, Verdict};
 pub use summary::{ConfigurationSummary, Summary};
 pub use tlsdyno_base::{bootstrap, robust};
-
-/// Of a thousand requests that were due, so many may remain unsent.
-const UNSERVED_PER_MILLE: u64 = 1;
-
-/// More of the requests that were due remained unsent than may.
-pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
-    unserved * 1000 > due * UNSERVED_PER_MILLE
-}

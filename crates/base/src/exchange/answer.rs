@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tlsdyno_engine::sys::{monotonic_ns, thread_cpu_ns};
+use tlsdyno_sys::{monotonic_ns, thread_cpu_ns};
 use tlsdyno_tls::{Handshake, Script, Session};
 
 /// What a server answered to one request, and what TLS came to on the way.

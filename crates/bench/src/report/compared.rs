@@ -1,11 +1,10 @@
 //! Two loads beside each other: a table, and what it comes to.
 
 use tlsdyno_base::units::{format_duration, format_interval, format_percent, format_rate};
+use tlsdyno_record::model::ComparedQuantity;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::compared::{
-    CPU_PER_HIT, Comparison, HITS_PER_SECOND, INSTRUCTIONS_PER_HIT, RUN_TO_RUN_PERCENT, Word, verdict,
-};
-use tlsdyno_stats::compared_shares::CPU_PER_HIT as CPU_PER_HIT_NS;
+use tlsdyno_stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, verdict};
+use tlsdyno_stats::compared_shares::CPU_PER_HIT;
 use tlsdyno_stats::findings::ComparisonFinding;
 use tlsdyno_stats::statement::SideBySide;
 use tlsdyno_stats::{Direction, Estimate, Ratio, Summary};
@@ -15,7 +14,7 @@ use super::text::{ratio_gain, stage_label};
 
 /// The table of two records' shares.
 pub fn shares(changes: &[SideBySide]) -> Section {
-    let is_cost = |of: &SideBySide| of.stage == CPU_PER_HIT_NS;
+    let is_cost = |of: &SideBySide| of.stage == CPU_PER_HIT;
     let told = |of: &SideBySide, known: Estimate| match is_cost(of) {
         true => [format_duration(known.value), known.ends(format_duration)],
         false => [format_percent(known.value), format_interval(known.low, known.high)],
@@ -37,7 +36,7 @@ pub fn shares(changes: &[SideBySide]) -> Section {
 /// What two records come to, in a sentence.
 pub fn shares_sentence(changes: &[SideBySide]) -> String {
     let told = |of: &&SideBySide| of.direction != Direction::Undecided;
-    let name = |of: &SideBySide| match of.stage == CPU_PER_HIT_NS {
+    let name = |of: &SideBySide| match of.stage == CPU_PER_HIT {
         true => "the cost of a hit".to_owned(),
         false => stage_label(&of.stage),
     };
@@ -53,7 +52,7 @@ pub fn shares_sentence(changes: &[SideBySide]) -> String {
 }
 
 fn share_change(of: &SideBySide) -> String {
-    if of.stage == CPU_PER_HIT_NS { signed(of.difference.value) } else { one_sign(of.difference.value) }
+    if of.stage == CPU_PER_HIT { signed(of.difference.value) } else { one_sign(of.difference.value) }
 }
 
 /// What the 95 % of a table are of.
@@ -68,7 +67,7 @@ pub enum Scatter {
 /// The table of comparisons, those of each point below its name.
 pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
     let rows = Rows::of(comparisons)
-        .words("", |of| of.quantity.to_owned())
+        .words("", |of| of.quantity.to_string())
         .number("first", |of| value(of, of.first))
         .number("second", |of| value(of, of.second))
         .number("change", |of| signed(of.change_percent.value))
@@ -111,7 +110,11 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
         let said = of_builds(word, None, tolerance_percent);
         let repeats = format!("counts of one server repeat to {spread:.2} %");
         let sentence = format!("{said}: instructions per hit {change:+.2} % ({repeats}).");
-        return Some(Builds { word, sentence, changes: vec![changed(INSTRUCTIONS_PER_HIT, change_percent, word)] });
+        return Some(Builds {
+            word,
+            sentence,
+            changes: vec![changed(ComparedQuantity::InstructionsPerHit, change_percent, word)],
+        });
     };
     // What serves less takes more.
     let more_percent = |ratio: &Ratio| {
@@ -130,7 +133,10 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let (cpu, ends, hits) = (signed(of_cpu.value), of_cpu.ends(one_sign), ratio_gain(&by_hits));
     let said = of_builds(word, Some(&by_cpu), tolerance_percent);
     let sentence = format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.");
-    let changes = vec![changed(CPU_PER_HIT, of_cpu, words[0]), changed(HITS_PER_SECOND, of_hits, words[1])];
+    let changes = vec![
+        changed(ComparedQuantity::CpuPerHit, of_cpu, words[0]),
+        changed(ComparedQuantity::HitsPerSecond, of_hits, words[1]),
+    ];
     Some(Builds { word, sentence, changes })
 }
 
@@ -187,7 +193,7 @@ fn one_sign(number: f64) -> String {
 }
 
 fn value(of: &Comparison, value: f64) -> String {
-    if of.quantity == "hits/s" { format_rate(value) } else { format_duration(value) }
+    if of.quantity == ComparedQuantity::HitsPerSecond { format_rate(value) } else { format_duration(value) }
 }
 
 fn signed(percent: f64) -> String {

@@ -8,10 +8,10 @@ use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Private};
 use openssl::sign::Signer;
 use tlsdyno_base::affinity::on_cpu;
-use tlsdyno_engine::sys::thread_cpu_ns;
 use tlsdyno_native::{Engines, Hardware};
 use tlsdyno_record::model::{Accelerator, Batch, Card, ConfigurationModel, Machine, Processors, speed_beside};
 use tlsdyno_servers::quota::{self, Quota};
+use tlsdyno_sys::thread_cpu_ns;
 
 use super::preflight::Check;
 

@@ -10,7 +10,8 @@ use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::scoreboard::Claim;
 use tlsdyno_stats::statement::{FEW_ROUNDS, Metric, Ratio};
 use tlsdyno_stats::summary::{failures, few_rounds, stolen};
-use tlsdyno_stats::{ConfigurationSummary, Estimate, is_rate_missed};
+use tlsdyno_stats::{ConfigurationSummary, Estimate};
+use tlsdyno_traffic::load::warning::is_rate_missed;
 
 use super::load_checks::{self, LoadCheck};
 use super::locality::LocalitySummary;

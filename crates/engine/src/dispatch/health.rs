@@ -16,7 +16,6 @@ use super::run::open;
 use super::settings::{Check, CheckKind, ProxyHeader};
 use super::shared::{Phase, Shared, Slot, Target};
 use crate::reactor::{Interest, Reactor};
-use crate::sys;
 
 const WAKE: u64 = u64::MAX;
 
@@ -84,7 +83,7 @@ impl Checks<'_> {
     /// The system no longer tells events.
     pub fn run(mut self) -> io::Result<()> {
         while self.shared.phase() == Phase::Run {
-            self.turn(sys::monotonic_ns())?;
+            self.turn(tlsdyno_sys::monotonic_ns())?;
         }
         Ok(())
     }

@@ -24,7 +24,6 @@ use super::places::{Id, Places};
 use super::route::Router;
 use super::shared::{Phase, Shared, Snapshot};
 use crate::reactor::{Interest, Reactor};
-use crate::sys;
 
 const WAKE: u64 = u64::MAX;
 
@@ -108,7 +107,7 @@ impl Loop<'_> {
             patience_at_ns: u64::MAX,
             buffer: vec![0; COPY_BYTES].try_into().map_err(|_| io::ErrorKind::OutOfMemory)?,
             seen_usable: u64::MAX,
-            now_ns: sys::monotonic_ns(),
+            now_ns: tlsdyno_sys::monotonic_ns(),
             sweep_at_ns: 0,
         };
         this.take_limits();
@@ -151,7 +150,7 @@ impl Loop<'_> {
     fn turn(&mut self) -> io::Result<()> {
         self.watch_listeners()?;
         let events = self.reactor.wait(self.wait_ns())?;
-        self.now_ns = sys::monotonic_ns();
+        self.now_ns = tlsdyno_sys::monotonic_ns();
         self.handle(events);
         Ok(())
     }

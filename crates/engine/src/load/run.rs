@@ -270,8 +270,8 @@ impl<'p> Run<'p> {
             plain: Vec::with_capacity(SEND_CHUNK_BYTES),
             found_sessions: Vec::new(),
             loopback: plan.route.is_local(&plan.target.address),
-            now_ns: sys::monotonic_ns(),
-            began_ns: sys::monotonic_ns(),
+            now_ns: tlsdyno_sys::monotonic_ns(),
+            began_ns: tlsdyno_sys::monotonic_ns(),
             cpu_before_ns: 0,
             named_ns: None,
             first_connect_ns: None,
@@ -280,7 +280,7 @@ impl<'p> Run<'p> {
             last_response_ns: 0,
             storm: StormWatch::default(),
             gave_up: false,
-            heard_ns: sys::monotonic_ns(),
+            heard_ns: tlsdyno_sys::monotonic_ns(),
             opening_paused_until_ns: None,
             scan_at_ns: 0,
             unserved: 0,
@@ -305,20 +305,20 @@ impl<'p> Run<'p> {
     /// for longer, the server of this machine for one, until their first requests are on their way.
     fn wait_until(&mut self, at_ns: u64, stop: &AtomicBool) {
         self.named_ns = (at_ns > 0).then_some(at_ns);
-        self.now_ns = sys::monotonic_ns();
+        self.now_ns = tlsdyno_sys::monotonic_ns();
         self.hurries = self.now_ns < at_ns;
         if self.hurries {
             sys::set_time_slice(START_SLICE_NS);
         }
         while self.now_ns < at_ns && !stop.load(Ordering::Relaxed) {
             sys::pause_ns((at_ns - self.now_ns).min(WAIT_NS_MAX));
-            self.now_ns = sys::monotonic_ns();
+            self.now_ns = tlsdyno_sys::monotonic_ns();
         }
         (self.began_ns, self.heard_ns) = (self.now_ns, self.now_ns);
     }
 
     fn run(mut self, stop: &AtomicBool) -> Result<Outcome, LoadError> {
-        self.cpu_before_ns = sys::thread_cpu_ns();
+        self.cpu_before_ns = tlsdyno_sys::thread_cpu_ns();
         let mut stopped = false;
         self.scan_at_ns = self.now_ns + self.scan_interval_ns();
         self.users.tell_time(self.now_ns);
@@ -339,7 +339,7 @@ impl<'p> Run<'p> {
             self.answer_display();
         }
         let gave_up = self.has_given_up();
-        let ended_ns = if gave_up || stopped { sys::monotonic_ns() } else { self.ended_ns() };
+        let ended_ns = if gave_up || stopped { tlsdyno_sys::monotonic_ns() } else { self.ended_ns() };
         let (unserved, was_cut) = (self.unserved, self.was_cut);
         let counted_turns_ns = self.counted_turns_ns();
         let (start_ns, kept) = (self.start_ns().unwrap_or(ended_ns), self.kept());
@@ -350,7 +350,7 @@ impl<'p> Run<'p> {
         let mut outcome = self.recorder.finish();
         outcome.began_ns = start_ns;
         outcome.elapsed_ns = counted_turns_ns.unwrap_or(ended_ns.saturating_sub(start_ns));
-        outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
+        outcome.client_cpu_ns = tlsdyno_sys::thread_cpu_ns() - self.cpu_before_ns;
         outcome.kept = kept;
         outcome.window = self.users.window_use();
         // Decided to be followed, but the run ended first.
@@ -367,7 +367,7 @@ impl<'p> Run<'p> {
 
     fn answer_display(&mut self) {
         if let Some(watched) = self.watched.as_ref().filter(|watched| watched.is_asked()) {
-            let cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
+            let cpu_ns = tlsdyno_sys::thread_cpu_ns() - self.cpu_before_ns;
             let snapshot = self.recorder.snapshot(self.now_ns, cpu_ns, self.users.window_use());
             watched.tell(snapshot, |empty| self.recorder.take_recent(empty));
         }
@@ -389,11 +389,11 @@ impl<'p> Run<'p> {
         let events = self.reactor.wait(wait_ns)?;
         for index in 0..events {
             let event = self.reactor.event(index);
-            self.now_ns = sys::monotonic_ns();
+            self.now_ns = tlsdyno_sys::monotonic_ns();
             self.users.tell_time(self.now_ns);
             self.on_event(event);
         }
-        self.now_ns = sys::monotonic_ns();
+        self.now_ns = tlsdyno_sys::monotonic_ns();
         self.do_what_is_due();
         Ok(())
     }
@@ -402,7 +402,7 @@ impl<'p> Run<'p> {
         let scheduled_ns = self.users.next_due_ns(self.now_ns);
         if scheduled_ns.is_some() {
             // What was done since the turn began took time too, and a page is to begin when it is due.
-            self.now_ns = sys::monotonic_ns();
+            self.now_ns = tlsdyno_sys::monotonic_ns();
         }
         let [deadline_ns, cut_ns] = [self.deadline_ns(), self.cut_ns()].map(|at| at.filter(|&at| at > self.now_ns));
         let (turn_ends_ns, counts_at_ns) = (self.turn_ends_ns(), self.counts_at_ns());

@@ -1,7 +1,7 @@
 //! Pages of a stated cost: the transaction server of Mraz, Witting and Dantzig (2002), whose pages are built anew for
 //! each request, one after the other.
 
-use crate::sys::{monotonic_ns, thread_cpu_ns};
+use tlsdyno_sys::{monotonic_ns, thread_cpu_ns};
 
 /// Stamps that a worker keeps at most; 24 bytes each.
 pub const STAMPS_MAX: usize = 1 << 20;

@@ -22,7 +22,9 @@ use super::pages::Pages;
 use super::socket::Socket;
 use super::transaction::{Builder, Stamp, Transaction};
 use super::transport::Transport;
-use crate::sys::{self, monotonic_ns, timespec};
+use tlsdyno_sys::monotonic_ns;
+
+use crate::sys::{self, timespec};
 
 /// Tokens from here on are listeners, below are connections, above sockets to the origin; the last is the stop signal.
 const LISTENERS: u64 = 1 << 32;

@@ -5,6 +5,7 @@
 //! Every table refuses unknown keys, so that a typing error never silently measures something else.
 
 mod certificate;
+mod change_limit;
 mod configuration;
 mod experiment;
 mod foreign_traffic;
@@ -28,6 +29,7 @@ mod workers;
 pub mod workload;
 
 pub use certificate::CertificateKind;
+pub use change_limit::{ChangeLimit, ComparedQuantity};
 pub use configuration::{Accelerator, Batch, Card, ConfigurationModel, Processors};
 pub use experiment::Experiment;
 pub use foreign_traffic::ForeignTraffic;

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{format_duration, format_percent, format_quantity, format_rate};
 use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::ChangeLimit;
 use tlsdyno_record::store::load_run::Summary;
-use tlsdyno_stats::change_limit::ChangeLimit;
 
 /// The value of --fail-if, where it may be of either kind.
 #[derive(Clone, Debug)]
@@ -145,6 +145,7 @@ impl RunLimit {
 #[cfg(test)]
 mod tests {
     use tlsdyno_engine::load::{ErrorKind, Outcome, Phase};
+    use tlsdyno_record::model::ComparedQuantity;
 
     use super::*;
 
@@ -176,9 +177,9 @@ mod tests {
     #[test]
     fn a_percentage_with_a_sign_is_a_change() {
         let Ok(Limit::Change(limit)) = "cpu/hit > +3 %".parse() else { panic!("a change") };
-        assert_eq!((limit.quantity, limit.fails_above, limit.percent), ("CPU per hit", true, 3.0));
+        assert_eq!((limit.quantity, limit.fails_above, limit.percent), (ComparedQuantity::CpuPerHit, true, 3.0));
         let Ok(Limit::Change(limit)) = "Hits/s<=-5.5%".parse() else { panic!("a change") };
-        assert_eq!((limit.quantity, limit.fails_above, limit.percent), ("hits/s", false, -5.5));
+        assert_eq!((limit.quantity, limit.fails_above, limit.percent), (ComparedQuantity::HitsPerSecond, false, -5.5));
         assert!(matches!("errors > 0.1%".parse(), Ok(Limit::Run(_))));
         let said = |text: &str| text.parse::<ChangeLimit>().unwrap_err();
         assert!(said("p99 > 5%").contains("'cpu/hit > +3%'") && said("errors > +5%").contains("hits/s"));

@@ -16,8 +16,8 @@ use tlsdyno_base::{affinity, listening, process_tree};
 use tlsdyno_engine::load::{
     HeldSessions, LoadError, Outcome, Plan, Share, Watched, merge, run_together, run_together_holding,
 };
-use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::Held;
+use tlsdyno_sys::monotonic_ns;
 
 /// From when all loops are ready until they begin, in nanoseconds: enough for each to have gone to sleep again.
 const LEAD_NS: u64 = 10_000_000;

@@ -4,7 +4,6 @@ use tlsdyno_base::units::{format_count, format_duration, format_percent, format_
 use tlsdyno_engine::load::{ErrorKind, Handshakes, LoopOutcome, Outcome};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
-use tlsdyno_stats::is_rate_missed;
 
 use crate::load::diagnosis::{self, Sent};
 
@@ -186,6 +185,11 @@ pub fn missed_reuse(counts: &Handshakes, asked: f64, tolerance: f64) -> Option<W
     };
     let what = format!("{achieved:.1} % of the connections were resumed, not {asked:.1} %: {cause}");
     Some(Warning::new(REUSE_MISSED, what).with_remedy(remedy))
+}
+
+/// More of the requests that were due remained unsent than one in a thousand.
+pub fn is_rate_missed(unserved: u64, due: u64) -> bool {
+    unserved * 1000 > due
 }
 
 fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {

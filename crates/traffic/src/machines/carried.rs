@@ -10,8 +10,8 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tlsdyno_engine::load::{Plan, Workload};
-use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::packed::{Data, PackedPlan};
+use tlsdyno_sys::monotonic_ns;
 use tlsdyno_tls::{ClientCertificate, Config, Session, Settings, Stage};
 
 use super::token::hash_of;

@@ -17,11 +17,11 @@ use rustls::{ServerConfig, ServerConnection};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::{LoadError, Outcome, Plan, Share, Watched};
-use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::OnLoss;
 use tlsdyno_record::model::job::Held;
 use tlsdyno_record::model::packed::{Data, PackedPlan};
 use tlsdyno_record::model::worker::{FromWorker, LoadPlan, Look, SILENCE_NS_MAX, Seen, ToWorker, VERSION};
+use tlsdyno_sys::monotonic_ns;
 
 use super::carried::{self, Packer};
 use super::coordinator::{Action, Coordinator};

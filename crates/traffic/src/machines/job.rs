@@ -15,10 +15,10 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::{affinity, open_files};
 use tlsdyno_engine::load::{Outcome, Plan, Target, Until};
-use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::{Job, Makers, Reply, Run};
 use tlsdyno_record::model::packed::Data;
 use tlsdyno_record::model::{Network, OnLoss, WorkersModel};
+use tlsdyno_sys::monotonic_ns;
 
 use super::carried::{Packer, Unpacker};
 use super::crew::Workers;

@@ -18,12 +18,12 @@ use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_base::open_files;
 use tlsdyno_engine::load::{Outcome, Plan, RecordedLatencies, Snapshot, Watcher, watch};
-use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::job::{Makers, Reply};
 use tlsdyno_record::model::packed::Data;
 use tlsdyno_record::model::worker::{
     FromWorker, LoadPlan, Look, SILENCE_NS_MAX, Seen, ToWorker, VERSION, WORD_EVERY_NS,
 };
+use tlsdyno_sys::monotonic_ns;
 use tlsdyno_tls::Effort;
 
 use super::carried::{DATA_BYTES_MAX, Unpacker};

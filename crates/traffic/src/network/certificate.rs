@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::bootstrap::{Estimate, estimate_column};
-use tlsdyno_engine::sys::thread_cpu_ns;
+use tlsdyno_sys::thread_cpu_ns;
 use tlsdyno_tls::compressed::{inflates, what_if_compressed};
 use tlsdyno_wire::handshake;
 

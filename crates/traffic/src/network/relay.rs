@@ -18,7 +18,8 @@ use rustix::io::Errno;
 use rustix::pipe::pipe;
 use tlsdyno_base::affinity;
 use tlsdyno_engine::load::Relayed;
-use tlsdyno_engine::sys::{monotonic_ns, open_tun, set_time_slice, thread_cpu_ns, timespec};
+use tlsdyno_engine::sys::{set_time_slice, timespec};
+use tlsdyno_sys::{monotonic_ns, open_tun, thread_cpu_ns};
 
 use super::Namespace;
 

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::output;
+use tlsdyno_record::model::ChangeLimit;
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::load_run::{FORMAT, Summary};
 use tlsdyno_record::store::{OfKind, Record, Store};
-use tlsdyno_stats::change_limit::ChangeLimit;
 use tlsdyno_stats::compared::{
     Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict,
 };

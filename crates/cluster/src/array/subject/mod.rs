@@ -21,11 +21,11 @@ use tlsdyno_bench::run::observer::Observer;
 use tlsdyno_bench::run::runner::{self, Finished, Plan, Subject};
 use tlsdyno_bench::run::schedule::Work;
 use tlsdyno_bench::run::verify::{death, is_dead};
-use tlsdyno_engine::sys::monotonic_ns;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
 use tlsdyno_servers::{Proxy, quota};
+use tlsdyno_sys::monotonic_ns;
 
 use self::accelerator::Accelerators;
 use self::machines::Machines;

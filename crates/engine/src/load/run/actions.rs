@@ -10,7 +10,6 @@ use crate::load::limits::SEND_CHUNK_BYTES;
 use crate::load::outcome::{ErrorKind, Phase};
 use crate::load::requests;
 use crate::load::users::{Action, ActiveId, ConnectionId, Loss};
-use crate::sys;
 
 impl Run<'_> {
     /// Carries out all that the policy wants done, and sends what that wrote.
@@ -49,7 +48,7 @@ impl Run<'_> {
             self.users.lost(id, Loss::NoResources);
             return;
         }
-        let now_ns = sys::monotonic_ns();
+        let now_ns = tlsdyno_sys::monotonic_ns();
         self.first_connect_ns.get_or_insert(now_ns);
         while self.places.len() <= id as usize {
             self.places.push(Place::default());
@@ -123,7 +122,7 @@ impl Run<'_> {
             }
             None => self.requests.write(object, last, number, &mut self.plain),
         };
-        let now_ns = sys::monotonic_ns();
+        let now_ns = tlsdyno_sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("it is to send something");
         if connection.tls.as_ref().is_some_and(|client| !fits(client.room(), self.plain.len(), written.body_bytes)) {
             connection.held = Some((request, last));
@@ -235,7 +234,7 @@ impl Run<'_> {
     pub(super) fn sent(&mut self, id: ConnectionId, bytes: usize) {
         let connection = self.places[id as usize].connection.as_mut().expect("it just sent something");
         if bytes > 0 && !std::mem::replace(&mut connection.tcp_connected, true) {
-            let now_ns = sys::monotonic_ns();
+            let now_ns = tlsdyno_sys::monotonic_ns();
             connection.hello_ns = now_ns;
             self.recorder.latency(Phase::TcpConnect, now_ns - connection.opened_ns);
         }

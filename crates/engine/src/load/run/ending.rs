@@ -3,7 +3,6 @@
 use super::Run;
 use crate::load::outcome::{ErrorKind, Outcome};
 use crate::load::plan::{Pacing, Until};
-use crate::sys;
 
 impl Run<'_> {
     /// From when time counts. A closed loop begins with its first connection, a schedule by itself: its first arrival
@@ -45,7 +44,7 @@ impl Run<'_> {
         // nothing was begun in it.
         let deadline_ns = self.deadline_ns().filter(|_| self.was_cut).unwrap_or(0);
         match deadline_ns.max(self.last_response_ns) {
-            0 => sys::monotonic_ns(),
+            0 => tlsdyno_sys::monotonic_ns(),
             ended_ns => ended_ns,
         }
     }

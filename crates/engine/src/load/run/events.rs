@@ -10,7 +10,6 @@ use crate::load::outcome::{ErrorKind, Phase};
 use crate::load::redirect::{Asked, Hop};
 use crate::load::users::{ActiveId, ConnectionId, Loss};
 use crate::reactor::Event;
-use crate::sys;
 
 impl Run<'_> {
     pub(super) fn on_event(&mut self, event: Event) {
@@ -170,7 +169,7 @@ impl Run<'_> {
     }
 
     pub(super) fn handshake_complete(&mut self, id: ConnectionId) {
-        let now_ns = sys::monotonic_ns();
+        let now_ns = tlsdyno_sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("its handshake just completed");
         connection.stage = Stage::Open;
         let Some(handshake) = connection.tls.as_ref().and_then(Client::handshake) else {

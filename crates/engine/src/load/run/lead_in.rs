@@ -3,7 +3,6 @@
 
 use super::Run;
 use crate::load::recorder::Recorder;
-use crate::sys;
 
 impl Run<'_> {
     /// When it will begin to count; nothing where there is no lead-in, or no more.
@@ -20,7 +19,7 @@ impl Run<'_> {
         }
         let Some(since_ns) = self.counting_since_ns else {
             self.recorder = Recorder::new(None, false, None);
-            (self.counting_since_ns, self.cpu_before_ns) = (Some(self.now_ns), sys::thread_cpu_ns());
+            (self.counting_since_ns, self.cpu_before_ns) = (Some(self.now_ns), tlsdyno_sys::thread_cpu_ns());
             return;
         };
         if self.deadline_ns().is_some_and(|deadline_ns| self.now_ns >= deadline_ns) {
@@ -28,7 +27,7 @@ impl Run<'_> {
             let mut outcome = recorder.finish();
             outcome.began_ns = since_ns;
             outcome.elapsed_ns = self.now_ns - since_ns;
-            outcome.client_cpu_ns = sys::thread_cpu_ns() - self.cpu_before_ns;
+            outcome.client_cpu_ns = tlsdyno_sys::thread_cpu_ns() - self.cpu_before_ns;
             outcome.kept = self.kept();
             self.counted = Some(outcome);
         }

@@ -10,7 +10,6 @@ use super::{Place, Run};
 use crate::load::connection::Connection;
 use crate::load::plan::Plan;
 use crate::load::users::Action;
-use crate::sys;
 
 /// A turn that is over: nothing is under way any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +63,7 @@ impl<'t> Turns<'t> {
         Some(Turns {
             ask,
             next,
-            began_ns: sys::monotonic_ns(),
+            began_ns: tlsdyno_sys::monotonic_ns(),
             hits_before: 0,
             full_before: 0,
             is_over: false,
@@ -149,7 +148,7 @@ impl Run<'_> {
         }
         turns.next = (turns.ask)(Some(turn));
         // The server was not silent: it was not asked.
-        self.now_ns = sys::monotonic_ns();
+        self.now_ns = tlsdyno_sys::monotonic_ns();
         (self.heard_ns, turns.began_ns) = (self.now_ns, self.now_ns);
         (turns.hits_before, turns.full_before) = (self.recorder.hits, self.recorder.handshakes.full);
         turns.is_over = turns.next.is_none();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use openssl::ssl::{ErrorCode, Ssl, SslContext, SslFiletype, SslMethod, SslSessionCacheMode, SslStream};
 use socket2::SockRef;
-use tlsdyno_engine::sys::thread_cpu_ns;
+use tlsdyno_sys::thread_cpu_ns;
 
 use crate::affinity;
 use crate::model::CertificateKind;

@@ -1,5 +1,6 @@
 //! A dispatcher as people run it, and backends that do what a test wants.
 
+use crate::place::eventually;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -7,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use tlsdyno_engine::dispatch::limits::SPARE_PIPES;
-use tlsdyno_engine::sys::process_cpu_ns;
+use tlsdyno_sys::process_cpu_ns;
 
 /// Long enough for a loaded machine; nothing waits this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -133,7 +134,7 @@ impl Dispatcher {
     /// Waits until no connection is open.
     pub fn await_rest(&self, control: &str) {
         let is_open = |of: &serde_json::Value| of["open"] != 0;
-        await_that("every connection ends", || {
+        eventually("every connection ends", || {
             let status = self.status(control);
             !is_open(&status) && !status["backends"].as_array().unwrap().iter().any(is_open)
         });
@@ -143,7 +144,7 @@ impl Dispatcher {
     pub fn assert_at_rest(&self, control: &str, before: &Holdings) {
         self.await_rest(control);
         let pipes = 2 * SPARE_PIPES * thread::available_parallelism().unwrap().get();
-        await_that("descriptors are given back", || self.descriptors() <= before.descriptors + pipes);
+        eventually("descriptors are given back", || self.descriptors() <= before.descriptors + pipes);
         let grown = self.user_memory_bytes().saturating_sub(before.user_memory_bytes);
         assert!(grown < 4 << 20, "{grown} bytes of user memory are kept");
     }
@@ -154,14 +155,12 @@ impl Dispatcher {
 
     /// Waits for its end: the exit code and what it said.
     pub fn wait(mut self) -> (Option<i32>, String) {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return (status.code(), self.said.take().unwrap().join().unwrap());
-            }
-            assert!(began.elapsed() < PATIENCE, "the dispatcher did not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let mut status = None;
+        eventually("the dispatcher ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        (status.unwrap().code(), self.said.take().unwrap().join().unwrap())
     }
 }
 
@@ -213,15 +212,6 @@ pub fn many_descriptors() -> MutexGuard<'static, ()> {
     assert!(hard >= 20_000, "this test needs 20,000 open files, the hard limit is {hard}; raise it with `ulimit -Hn`");
     setrlimit(Resource::Nofile, Rlimit { current: Some(hard), maximum: Some(hard) }).unwrap();
     turn
-}
-
-/// Waits until something holds.
-pub fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A path for a control socket of one test.

@@ -3,26 +3,35 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tlsdyno_tls::named;
+
+named! {
+    /// A quantity in which two loads or servers are compared.
+    pub enum ComparedQuantity: "quantity" {
+        /// CPU time of the server's processes by hits.
+        CpuPerHit = "CPU per hit" | "cpu/hit" | "cpu",
+        /// Instructions by hits, as counted in an emulation.
+        InstructionsPerHit = "instructions per hit" | "instructions/hit" | "instructions",
+        /// Hits by elapsed time.
+        HitsPerSecond = "hits/s" | "rps" | "requests/s",
+        /// Median latency.
+        LatencyP50 = "latency p50" | "p50" | "median",
+        /// The 99th percentile of latency.
+        LatencyP99 = "latency p99" | "p99",
+    }
+}
+
 /// What a change must not be shown to be beyond.
 #[derive(Clone, Debug)]
 pub struct ChangeLimit {
     text: String,
-    /// Of what, by the name in the table of comparisons.
-    pub quantity: &'static str,
+    /// The quantity that it limits.
+    pub quantity: ComparedQuantity,
     /// It fails above the limit, else below it.
     pub fails_above: bool,
     /// The second by the first less one, per cent.
     pub percent: f64,
 }
-
-/// What is compared, by its names in limits and in tables.
-const CHANGES: [(&[&str], &str); 5] = [
-    (&["cpu/hit", "cpu", "cpu per hit"], "CPU per hit"),
-    (&["instructions/hit", "instructions"], "instructions per hit"),
-    (&["hits/s", "rps", "requests/s"], "hits/s"),
-    (&["p50", "median"], "latency p50"),
-    (&["p99"], "latency p99"),
-];
 
 impl FromStr for ChangeLimit {
     type Err = String;
@@ -31,8 +40,7 @@ impl FromStr for ChangeLimit {
         let form = || format!("`{text}` limits no change; write for example 'cpu/hit > +3%' or 'hits/s < -5%'");
         let at = text.find(['<', '>']).ok_or_else(form)?;
         let name = text[..at].trim().to_ascii_lowercase();
-        let known = CHANGES.iter().find(|(names, _)| names.contains(&name.as_str()));
-        let (_, quantity) = known.ok_or_else(|| {
+        let quantity = name.parse().map_err(|_| {
             format!("`{name}` is nothing that two are compared by; known are cpu/hit, instructions, hits/s, p50, p99")
         })?;
         let value = text[at + 1..].trim_start_matches('=').trim();

@@ -1,0 +1,13 @@
+//! System calls that need unsafe code and that more than the hot path wants: the lowest crate, which knows nothing of TLS.
+//! The calls of the hot path alone are in `engine/src/sys.rs`.
+#![allow(unsafe_code)]
+
+mod clock;
+mod isolation;
+mod sockets;
+
+pub use clock::{monotonic_ns, process_cpu_ns, thread_cpu_ns};
+pub use isolation::{
+    make_mounts_read_only, open_tun, unshare_mount_namespace, unshare_network_namespace, unshare_pid_namespace,
+};
+pub use sockets::{connect_round_trip_ns, receive_stamped, set_option, stamp_arrivals};
