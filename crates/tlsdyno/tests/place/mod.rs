@@ -198,12 +198,15 @@ pub fn at_once<Item: Send>(items: impl IntoIterator<Item = Item>, check: impl Fn
     });
 }
 
-/// Waits until `condition` holds; the servers of the tests act within milliseconds.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
-    // Long for a machine that others keep busy; nobody waits for it where things are as they should.
-    let limit = Instant::now() + Duration::from_secs(30);
+/// How long a test waits for what other processes bring about: long for a machine that others keep busy. Nobody waits
+/// for it where things are as they should.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < limit, "never: {what}");
+        assert!(Instant::now() < limit, "never within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,6 +1,7 @@
 //! Bad input and bad luck: each gives a clear error, the documented exit code, and loses nothing that was measured.
 
 use crate::place;
+use crate::place::eventually;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -45,7 +46,7 @@ impl Place {
             said
         });
         // The reference of slices is one more, and the untouched server may have two.
-        await_that("a block of each configuration is in the store", || {
+        eventually("a block of each configuration is in the store", || {
             let blocks = self.blocks();
             assert!(blocks >= 6 || child.try_wait().unwrap().is_none(), "it ended with {blocks} blocks");
             blocks >= 6
@@ -67,9 +68,9 @@ impl Place {
     /// Waits until so many configurations are left out of a run and others are measured after that, which ends it.
     fn end_after_losses(&self, running: Running, count: usize) -> (serde_json::Value, String) {
         let are_lost = |record: Record| record.configurations.iter().filter(|of| !of.valid).count() == count;
-        await_that("they are left out", || self.record().is_some_and(are_lost));
+        eventually("they are left out", || self.record().is_some_and(are_lost));
         let blocks = self.blocks();
-        await_that("the others are measured", || self.blocks() > blocks + 2);
+        eventually("the others are measured", || self.blocks() > blocks + 2);
         running.signal(Signal::INT);
         let (code, result, said) = running.end();
         assert_eq!(code, Some(130), "{said}");
@@ -128,16 +129,6 @@ impl Running {
         let said = self.said.join().unwrap();
         let result = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
         (output.status.code(), result, said)
-    }
-}
-
-/// Waits for something that other processes bring about.
-fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
-    // Long for a machine that others keep busy; nobody waits for it where things are as they should.
-    let limit = Instant::now() + Duration::from_secs(180);
-    while !holds() {
-        assert!(Instant::now() < limit, "{what}: not within three minutes");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -319,13 +310,13 @@ fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
     let arguments = ["run", text(&file), "--server", server, "--json", "--no-report"];
     let child = place.tlsdyno(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = 0;
-    await_that("the second server starts", || {
+    eventually("the second server starts", || {
         first = place.servers().get(1).map_or(0, |&pid| u32::try_from(pid).unwrap());
         first != 0
     });
     place::signal(child.id(), Signal::STOP);
     let (mut worker, mut port) = (first, 0);
-    await_that("it listens, and has its worker", || {
+    eventually("it listens, and has its worker", || {
         let serves = if server == "builtin" { " serve " } else { "worker process" };
         let below = process_tree::descendants(first).into_iter().map(|process| process.pid);
         let found = [first].into_iter().chain(below).find(|&pid| process_tree::command_line(pid).contains(serves));
@@ -335,12 +326,12 @@ fn crash_in_preflight(server: &str) -> (Option<i32>, serde_json::Value) {
     });
     place::signal(worker, Signal::STOP);
     place::signal(child.id(), Signal::CONT);
-    await_that("a client asks", || is_asked(port));
+    eventually("a client asks", || is_asked(port));
     // Still stopped, so that the client is not answered before. The runtime of the built-in server takes the first one
     // for its own.
     place::signal(worker, Signal::SEGV);
     place::signal(worker, Signal::CONT);
-    await_that("it dies", || {
+    eventually("it dies", || {
         // Asked before the signal is sent: it may die of the last one meanwhile.
         let pid = Pid::from_raw(i32::try_from(worker).unwrap()).unwrap();
         place::is_gone(worker) || kill_process(pid, Signal::SEGV) == Err(Errno::SRCH)
@@ -386,7 +377,7 @@ impl Place {
     /// that nothing is left.
     fn interrupt_start(&self, child: Child) -> Output {
         let hangs = || self.processes().iter().any(|line| line.contains(NEVER_READY));
-        await_that("a server starts", hangs);
+        eventually("a server starts", hangs);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let told = Instant::now();
         let output = child.wait_with_output().unwrap();
@@ -464,8 +455,8 @@ fn a_killed_experiment_leaves_nothing_behind() {
     assert!(!place.processes().is_empty() && !place.run_directories().is_empty());
     running.signal(Signal::KILL);
     running.child.wait().unwrap();
-    await_that("all processes have ended", || place.processes().is_empty());
-    await_that("the run directory is gone", || place.run_directories().is_empty());
+    eventually("all processes have ended", || place.processes().is_empty());
+    eventually("the run directory is gone", || place.run_directories().is_empty());
     assert!(place.blocks() >= 4, "what was measured is in the store");
 }
 

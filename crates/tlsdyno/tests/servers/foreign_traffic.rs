@@ -18,18 +18,9 @@ use tlsdyno::stats::traffic::Traffic;
 use tlsdyno::store::{Record, Store};
 use tlsdyno_tls::{Config, Effort, Settings, Stage, StageSet};
 
-use crate::place::{Place, kill, signal};
+use crate::place::{Place, eventually, kill, signal};
 
 const REQUEST: &[u8] = b"GET /body.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-
-/// Waits until `condition` holds. tlsdyno needs some seconds to start, on a busy machine many.
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < limit, "never: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
 
 fn body() -> Vec<u8> {
     (0..40_000).map(|at| (at % 251 + at / 977) as u8).collect()

@@ -161,11 +161,7 @@ fn a_crashed_worker_is_reported() {
             told.borrow_mut().extend(server.error_log_alarms());
             !told.borrow().is_empty()
         };
-        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while !alarm(&server) && server.obituary().is_none() {
-            assert!(std::time::Instant::now() < limit, "{kind:?}: nobody noticed; log:\n{}", server.log_tail());
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        eventually(&format!("{kind:?}: its death is noticed"), || alarm(&server) || server.obituary().is_some());
         drop(server);
         assert_eq!(place.leftovers(), Vec::<String>::new());
     });

@@ -1,5 +1,6 @@
 //! A log replayed against nginx: what its own access log says about order and window.
 
+use crate::place::eventually;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::Read;
@@ -68,11 +69,7 @@ impl Nginx {
             .spawn()
             .unwrap();
         let address = format!("127.0.0.1:{port}");
-        let begun = Instant::now();
-        while TcpStream::connect(&address).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nginx does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        eventually("nginx listens", || TcpStream::connect(&address).is_ok());
         Nginx { child, address, log }
     }
 

@@ -5,13 +5,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tlsdyno::native::Injection;
 use tlsdyno_tls::StageSet;
 
 use super::tls::{Series, certificate, request};
 use crate::build;
+use crate::place::eventually;
 
 const WORKERS: usize = 2;
 
@@ -43,7 +43,7 @@ impl Nginx {
             .expect("nginx is not installed; Debian: apt install nginx-light");
         let nginx = Nginx { master, address };
         let address = &nginx.address;
-        wait_until("nginx listens", || {
+        eventually("nginx listens", || {
             std::net::TcpStream::connect(address).is_ok() && nginx.workers().len() == WORKERS
         });
         nginx
@@ -91,14 +91,6 @@ impl Drop for Nginx {
     }
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited a minute until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Connections of every kind; the counters show that each full handshake was one signature.
 fn check_service(nginx: &Nginx, at_server: &Injection, at_client: &Injection) {
     let before = at_server.counters().unwrap();
@@ -131,7 +123,7 @@ fn nginx_with_two_workers_and_a_reload() {
 
     let old = nginx.workers();
     nginx.signal("HUP");
-    wait_until("new workers serve", || {
+    eventually("new workers serve", || {
         let workers = nginx.workers();
         workers.len() == WORKERS && workers.iter().all(|worker| !old.contains(worker))
     });

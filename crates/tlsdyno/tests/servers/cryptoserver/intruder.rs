@@ -11,6 +11,7 @@ use tlsdyno_cryptoserver::identity::PROTOCOL;
 use tlsdyno_cryptoserver::keys::id_of;
 
 use super::*;
+use crate::place::eventually;
 
 /// Nobody waits longer for the service.
 const PATIENCE: Duration = Duration::from_secs(20);

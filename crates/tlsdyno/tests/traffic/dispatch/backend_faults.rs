@@ -8,7 +8,8 @@ use tlsdyno::model::ServerName;
 
 use super::cluster::{Cluster, Sessions};
 use super::crowd::Crowd;
-use super::support::{ControlPath, Dispatcher, await_that, control_path, many_descriptors};
+use super::support::{ControlPath, Dispatcher, control_path, many_descriptors};
+use crate::place::eventually;
 
 const MEMBERS: usize = 6;
 
@@ -52,18 +53,18 @@ fn a_frozen_server_is_found_by_its_silence_and_comes_back() {
     let scene = Scene::new(HELLO_CHECKS, "idle_time = \"2s\"");
     let before = scene.dispatcher.holdings();
     let frozen = scene.cluster.freeze(0);
-    await_that("its silence is noticed", || !scene.is_up(0));
-    await_that("the others are up", || scene.is_up(1) && scene.is_up(2));
+    eventually("its silence is noticed", || !scene.is_up(0));
+    eventually("the others are up", || scene.is_up(1) && scene.is_up(2));
     scene.crowd.await_more(100);
     // Whoever was on it is let go, and moves.
-    await_that("connections to it time out", || {
+    eventually("connections to it time out", || {
         let status = scene.dispatcher.status(&scene.control);
         scene.dispatcher.count(&scene.control, "timed_out_idle") > 0 && status["backends"][0]["open"] == 0
     });
     drop(frozen);
-    await_that("it is up again", || scene.is_up(0));
+    eventually("it is up again", || scene.is_up(0));
     let so_far = scene.connections_to(0);
-    await_that("it gets connections", || scene.connections_to(0) > so_far + 50);
+    eventually("it gets connections", || scene.connections_to(0) > so_far + 50);
     let tally = scene.crowd.finish();
     println!("frozen: {} served, {} cut", tally.visits.len(), tally.cut.len());
     assert!((1..=MEMBERS).contains(&tally.cut.len()), "only those that were on it: {:?}", tally.cut);
@@ -75,7 +76,7 @@ fn a_killed_server_costs_only_its_own_connections() {
     let scene = Scene::new("interval = \"50ms\"", "");
     let before = scene.dispatcher.holdings();
     scene.cluster.kill(0);
-    await_that("it is known to be down", || !scene.is_up(0));
+    eventually("it is known to be down", || !scene.is_up(0));
     scene.crowd.await_more(200);
     let tally = scene.crowd.finish();
     println!("killed: {} served, {} cut", tally.visits.len(), tally.cut.len());
@@ -95,14 +96,14 @@ fn a_slow_server_holds_up_only_its_own_connections() {
         // Members whose session it holds wait for it; the others do not.
         let others = || scene.connections_to(1) + scene.connections_to(2);
         let goal = others() + 20;
-        await_that("the others are served or wait for the slow one", || {
+        eventually("the others are served or wait for the slow one", || {
             let waiting = scene.dispatcher.status(&scene.control)["backends"][0]["open"].as_u64().unwrap();
             // One that is done with it may still be open: only the slow one can close it.
             others() >= goal || waiting >= MEMBERS as u64
         });
         drop(frozen);
         let goal = scene.connections_to(0) + 1;
-        await_that("it does a little", || scene.connections_to(0) >= goal);
+        eventually("it does a little", || scene.connections_to(0) >= goal);
     }
     let tally = scene.crowd.finish();
     println!("slow: {} served, {} of {} sessions taken", tally.visits.len(), tally.resumed(), tally.offered());
@@ -124,12 +125,12 @@ fn a_server_whose_accept_queue_is_full_is_passed_over() {
     let frozen = scene.cluster.freeze(0);
     let waiting = fill_accept_queue(scene.cluster.addresses()[0]);
     println!("{} connections fill the queue", waiting.len());
-    await_that("it is taken for down", || !scene.is_up(0));
+    eventually("it is taken for down", || !scene.is_up(0));
     assert!(scene.dispatcher.count(&scene.control, "retried") > 0);
     scene.crowd.await_more(100);
     drop(waiting);
     drop(frozen);
-    await_that("it is up again", || scene.is_up(0));
+    eventually("it is up again", || scene.is_up(0));
     scene.crowd.await_more(100);
     let tally = scene.crowd.finish();
     println!("full: {} served, {} cut", tally.visits.len(), tally.cut.len());

@@ -13,7 +13,8 @@ use tlsdyno_wire::hello::{self, Template, put_extension};
 use super::bytes::client_hello;
 use super::cluster::{Cluster, Sessions};
 use super::crowd::{Crowd, LARGE, Member, SMALL, ask, receive};
-use super::support::{ControlPath, Dispatcher, Holdings, await_that, control_path, noise};
+use super::support::{ControlPath, Dispatcher, Holdings, control_path, noise};
+use crate::place::eventually;
 
 const MEMBERS: usize = 3;
 const X25519: u16 = 29;
@@ -77,7 +78,7 @@ fn clients_that_reset_at_any_moment_disturb_nobody() {
         stream.read_exact(&mut [0; 20_000]).unwrap();
         reset(&stream.sock);
     }
-    await_that("the resets are noticed", || scene.count("reset_by_client") >= 3 * ROUNDS);
+    eventually("the resets are noticed", || scene.count("reset_by_client") >= 3 * ROUNDS);
     scene.end();
 }
 

@@ -7,7 +7,8 @@ use std::process::Output;
 
 use rustix::process::Signal;
 
-use super::support::{Dispatcher, await_that, backend, control_path, tlsdyno};
+use super::support::{Dispatcher, backend, control_path, tlsdyno};
+use crate::place::eventually;
 
 const GOOD: &str = "listen = [\"127.0.0.1:0\"]\n[[backend]]\naddress = \"127.0.0.1:9\"\n";
 
@@ -135,7 +136,7 @@ fn a_changed_file_is_taken_while_connections_go_on() {
 
     std::fs::write(file.path(), config(&[new])).unwrap();
     dispatcher.signal(Signal::HUP);
-    await_that("new connections go to the new backend", || name_of(&mut dispatcher.connect()) == *b"new");
+    eventually("new connections go to the new backend", || name_of(&mut dispatcher.connect()) == *b"new");
     long.write_all(b"x").unwrap();
     let mut byte = [0];
     long.read_exact(&mut byte).unwrap();

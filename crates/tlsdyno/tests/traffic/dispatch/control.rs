@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tlsdyno::dispatch::control::CLIENTS_MAX;
 
-use super::support::{Dispatcher, PATIENCE, await_that, control_path, tlsdyno};
+use super::support::{Dispatcher, PATIENCE, control_path, tlsdyno};
+use crate::place::eventually;
 
 fn dispatch(control: &Path) -> Command {
     let mut command = tlsdyno();
@@ -101,7 +102,7 @@ fn silent_clients_keep_nobody_from_the_status() {
         let _ = client.read_to_end(&mut answer);
         assert!(answer.is_empty(), "nobody asked a whole question");
     }
-    await_that("the last of them are dropped", || dispatcher.descriptors() <= before);
+    eventually("the last of them are dropped", || dispatcher.descriptors() <= before);
 
     // One byte at a time is no way to stay.
     let mut slow = connect(b"GET /status?");

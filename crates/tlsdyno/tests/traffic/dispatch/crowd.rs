@@ -18,7 +18,8 @@ use rustls::{
 use tlsdyno_wire::session_keys::{ClientReader, SessionKeys};
 
 use super::bytes::{Digest, digest};
-use super::support::{PATIENCE, await_that, noise};
+use super::support::{PATIENCE, noise};
+use crate::place::eventually;
 
 /// Something that every server of these tests has.
 #[derive(Debug)]
@@ -251,7 +252,7 @@ impl Crowd {
     pub fn await_more(&self, more: u64) {
         let goal = self.served() + more;
         let nobody_fails = || !self.members.iter().any(JoinHandle::is_finished);
-        await_that("clients are served", || {
+        eventually("clients are served", || {
             assert!(nobody_fails(), "a client failed; its message is above");
             self.served() >= goal
         });

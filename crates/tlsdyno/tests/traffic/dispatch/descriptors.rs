@@ -7,7 +7,8 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use super::support::{Dispatcher, await_that, backend, control_path, noise};
+use super::support::{Dispatcher, backend, control_path, noise};
+use crate::place::eventually;
 
 /// Files that the dispatcher may open.
 const MOST: usize = 256;
@@ -50,7 +51,7 @@ fn the_remedies_for_too_few_descriptors_are_true() {
     let idle = dispatcher.descriptors();
     assert!(idle + 4 * advised <= MOST && advised > MOST / 6, "{idle} descriptors, {advised} connections advised");
     let clients: Vec<TcpStream> = (0..advised).map(|_| dispatcher.connect()).collect();
-    await_that("all are open", || dispatcher.status(&control)["open"] == advised);
+    eventually("all are open", || dispatcher.status(&control)["open"] == advised);
     let talks = clients.into_iter().enumerate().map(|(number, mut client)| {
         thread::spawn(move || {
             let sent = noise(number as u64, 1 << 20);

@@ -13,7 +13,8 @@ use rustls::ServerConnection;
 use super::bytes::{assert_echoed, client_hello, digest, echo, exchange, nobody};
 use super::client_faults::garbled;
 use super::crowd::Member;
-use super::support::{Dispatcher, PATIENCE, await_that, backend, control_path, many_descriptors, noise};
+use super::support::{Dispatcher, PATIENCE, backend, control_path, many_descriptors, noise};
+use crate::place::eventually;
 use crate::stacks::rustls_server;
 
 #[test]
@@ -28,9 +29,9 @@ fn a_dead_backend_is_passed_over_and_comes_back() {
         assert_eq!(exchange(&dispatcher, b"hello"), b"alive hello");
     }
     let up = || dispatcher.status(&control)["backends"][0]["up"].as_bool().unwrap();
-    await_that("the dead one is taken for down", || !up());
+    eventually("the dead one is taken for down", || !up());
     let _back = TcpListener::bind(address).unwrap();
-    await_that("it is up again", up);
+    eventually("it is up again", up);
 }
 
 #[test]
@@ -42,7 +43,7 @@ fn without_a_backend_the_client_is_told_at_once_and_the_dispatcher_goes_on() {
         client.write_all(&client_hello()).unwrap();
         assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
     }
-    await_that("it counted them", || dispatcher.count(&control, "no_backend") == 3);
+    eventually("it counted them", || dispatcher.count(&control, "no_backend") == 3);
     assert_eq!(dispatcher.count(&control, "retried"), 3, "both were tried each time");
 }
 
@@ -81,7 +82,7 @@ fn a_frozen_backend_is_found_by_its_silence() {
         config += &format!("[[backend]]\naddress = \"{address}\"\n");
     }
     let (dispatcher, _file) = Dispatcher::from_file(&config);
-    await_that("it is taken for down", || {
+    eventually("it is taken for down", || {
         let status = dispatcher.status(&control);
         let up = |backend: usize| status["backends"][backend]["up"].as_bool().unwrap();
         !up(0) && up(1)
@@ -171,7 +172,7 @@ fn a_client_that_does_not_finish_its_hello_in_time_is_let_go() {
     let hello = client_hello();
     let mut sent = 0;
     // One byte at a time; the dispatcher ends it long before the hello is whole.
-    await_that("it is let go", || {
+    eventually("it is let go", || {
         let gone = slow.write_all(&hello[sent % hello.len()..][..1]).is_err();
         sent += 1;
         thread::sleep(Duration::from_millis(3));
@@ -221,7 +222,7 @@ fn descriptors_may_run_out_and_come_back() {
     let before = dispatcher.holdings();
     limit_descriptors(&dispatcher, 60);
     let mut clients: Vec<_> = (0..60).map(|_| dispatcher.connect()).collect();
-    await_that("accepting pauses", || dispatcher.count(&control, "accept_pauses") > 0);
+    eventually("accepting pauses", || dispatcher.count(&control, "accept_pauses") > 0);
     // Those that were let in are served, and when they leave, the others are let in or told.
     let sent = noise(60, 10_000);
     for client in &mut clients {
@@ -301,7 +302,7 @@ fn an_address_gets_no_more_connections_than_allowed() {
     assert!(hold().is_none());
     assert_eq!(dispatcher.count(&control, "refused_address"), 1);
     held.pop();
-    await_that("the next may come", || hold().is_some());
+    eventually("the next may come", || hold().is_some());
 }
 
 /// The kernel spreads clients over the loops at random, and one loop gets more of them than another.

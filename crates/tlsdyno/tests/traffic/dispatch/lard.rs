@@ -10,9 +10,9 @@ use tlsdyno::model::ServerName;
 use tlsdyno::servers::{self, Instance, ServerSpec};
 use tlsdyno_engine::dispatch::limits::LARD_HIGH;
 
-use crate::place::Place;
+use crate::place::{Place, eventually};
 
-use super::support::{ControlPath, Dispatcher, PATIENCE, await_that, control_path};
+use super::support::{ControlPath, Dispatcher, PATIENCE, control_path};
 
 const BACKENDS: usize = 3;
 const PATHS: usize = 12;
@@ -86,12 +86,12 @@ fn each_path_has_its_backend_and_overload_moves_it() {
     };
     let held: Vec<TcpStream> = (0..=LARD_HIGH).map(hold).collect();
     let open = |number: usize| dispatcher.status(&site.control)["backends"][number]["open"].as_u64().unwrap();
-    await_that("its backend is overloaded", || open(holders[&0]) == u64::from(LARD_HIGH) + 1);
+    eventually("its backend is overloaded", || open(holders[&0]) == u64::from(LARD_HIGH) + 1);
     let moved = get(&dispatcher, 0);
     assert_ne!(moved, holders[&0]);
     assert_eq!((get(&dispatcher, 0), count("routed_moved_object")), (moved, 1), "it stays where it went");
     drop(held);
-    await_that("they end", || open(holders[&0]) == 0);
+    eventually("they end", || open(holders[&0]) == 0);
     assert_eq!(get(&dispatcher, 0), moved);
 }
 

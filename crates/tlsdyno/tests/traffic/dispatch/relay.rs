@@ -6,7 +6,8 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use super::support::{Dispatcher, await_that, backend, noise};
+use super::support::{Dispatcher, backend, noise};
+use crate::place::eventually;
 
 fn read_all(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -98,7 +99,7 @@ fn round_robin_takes_turns_and_drains_on_ctrl_c() {
         Err(error) => error.kind() == ErrorKind::ConnectionRefused,
         Ok(_) => false,
     };
-    await_that("new connections are refused", refused);
+    eventually("new connections are refused", refused);
     for client in &mut clients {
         client.write_all(b"x").unwrap();
         assert_eq!(read_all(client), b"!", "those that were open go on");

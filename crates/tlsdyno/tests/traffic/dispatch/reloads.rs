@@ -10,7 +10,8 @@ use tlsdyno::model::ServerName;
 use super::bytes::Digest;
 use super::cluster::{Cluster, Sessions};
 use super::crowd::{Crowd, KeyName, Visit};
-use super::support::{Dispatcher, await_that, control_path};
+use super::support::{Dispatcher, control_path};
+use crate::place::eventually;
 
 const SERVERS: usize = 3;
 /// Clients at a time.
@@ -118,7 +119,7 @@ fn backends_and_policy_that_change_under_load_cut_no_connection() {
         let policy = ["session", "session+address", "round-robin"][round % 3];
         std::fs::write(file.path(), config(&control, policy, &backends)).unwrap();
         dispatcher.signal(Signal::HUP);
-        await_that("the new settings are in force", || {
+        eventually("the new settings are in force", || {
             let status = dispatcher.status(&control);
             status["policy"] == policy && status["backends"].as_array().unwrap().len() == backends.len()
         });

@@ -4,12 +4,12 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use tlsdyno::servers::programs;
 
 use super::s_server::{P256, P384, RSA, SMALL_RSA, SServer, self_signed};
 use super::{Running, json, load, refuse, stderr};
+use crate::place::eventually;
 
 fn with_certificate(url: &str, version: &str, certificate: &Path, key: &Path) -> Output {
     let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
@@ -160,11 +160,7 @@ impl Nginx {
         let mut command = Command::new(programs::find("nginx").expect("nginx is installed"));
         command.args(["-e", "stderr", "-c"]).arg(&path).stdin(Stdio::null()).stderr(Stdio::null());
         let process = Running(command.spawn().unwrap());
-        let limit = Instant::now() + Duration::from_secs(60);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < limit, "nginx does not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually("nginx starts", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         Nginx { _process: process, port }
     }
 }

@@ -5,13 +5,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json as value};
 
 use super::certificates::Nginx;
 use super::s_server::{P256, self_signed};
 use super::{json, load, refuse, serve, stderr};
+use crate::place::eventually;
 
 const LOCATIONS: &str =
     "location = /a { return 302 /b/c; } location = /b/c { return 301 ../d?e; } location = /loop { return 302 loop; }
@@ -33,16 +33,9 @@ fn count(of: &Value) -> u64 {
 /// What nginx logged since the last call must become as many lines as the client has statuses.
 fn log_agrees(place: &Path, measured: &Value, seen: &mut usize) {
     let counted: u64 = measured["statuses"].as_object().unwrap().values().map(count).sum();
-    let limit = Instant::now() + Duration::from_secs(60);
-    loop {
-        let lines = fs::read_to_string(place.join("log")).unwrap().lines().count();
-        if (lines - *seen) as u64 == counted {
-            *seen = lines;
-            return;
-        }
-        assert!(Instant::now() < limit, "nginx logged {} requests, the client counts {counted}", lines - *seen);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let lines = || fs::read_to_string(place.join("log")).unwrap().lines().count();
+    eventually("nginx logs the requests that the client counts", || (lines() - *seen) as u64 == counted);
+    *seen = lines();
 }
 
 #[test]

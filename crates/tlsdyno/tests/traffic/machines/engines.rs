@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{TLSDYNO, json, load, processes_with, site, text, until};
+use super::{TLSDYNO, json, load, processes_with, site, text};
+use crate::place::eventually;
 
 /// A server of an engine, ended with the test.
 struct Daemon(Child);
@@ -66,7 +67,7 @@ fn sshd(place: &Path) -> Daemon {
     std::fs::write(path("known"), format!("alias {}", std::fs::read_to_string(path("host.pub")).unwrap())).unwrap();
     // sshd starts itself anew for each connection, and so wants its whole name.
     let daemon = start("/usr/sbin/sshd", &["-D", "-e", "-f", &path("sshd_config")], &place.join("sshd.log"));
-    until("starting sshd", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    eventually("starting sshd", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
     daemon
 }
 
@@ -101,7 +102,7 @@ fn ssh_ships_the_program_once_and_workers_come_through_its_tunnel() {
     let [(_, copy)] = &all[..] else { panic!("{all:?}") };
     assert!(copy.len() > 7 && copy.modified().unwrap() > made);
     let name = all[0].0.to_str().unwrap();
-    until("ending workers", || processes_with(name).is_empty());
+    eventually("ending workers", || processes_with(name).is_empty());
     // Hosts that are not there, and no way in.
     let output = run("one,three.invalid").unwrap();
     assert_eq!(output.status.code(), Some(4));
@@ -154,7 +155,7 @@ fn slurm(place: &Path) -> Vec<Daemon> {
         daemons.push(start(&format!("/usr/sbin/{program}"), &["-D", "-f", &path("slurm.conf")], &log));
     }
     let configuration = path("slurm.conf");
-    until("starting Slurm", || {
+    eventually("starting Slurm", || {
         let mut nodes = Command::new("sinfo");
         let nodes = nodes.args(["-h", "-o", "%t"]).env("SLURM_CONF", &configuration).output().unwrap();
         text(&nodes.stdout).trim() == "idle"
@@ -178,7 +179,7 @@ fn slurm_starts_all_workers_at_once_and_ends_them() {
     let result = json(&output);
     assert_eq!((&result["hits"], result["workers"].as_array().unwrap().len()), (&400.into(), 4));
     println!("Slurm: began after {:?} ns", super::of_each(&result, |part| part["began_after_ns"].as_u64()));
-    until("emptying the queue", || {
+    eventually("emptying the queue", || {
         let queue = Command::new("squeue").arg("-h").env("SLURM_CONF", &configuration).output().unwrap();
         queue.status.success() && queue.stdout.is_empty()
     });

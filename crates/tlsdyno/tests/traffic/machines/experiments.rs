@@ -2,8 +2,6 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 use rustix::process::Signal;
@@ -11,7 +9,8 @@ use serde_json::Value;
 use tlsdyno::servers::quota;
 
 use super::loss::{is_gone, kill};
-use super::{Load, TLSDYNO, launch, processes_with, text, until};
+use super::{Load, TLSDYNO, launch, processes_with, text};
+use crate::place::eventually;
 
 /// What befalls an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +47,7 @@ fn befall(experiment: &str, mishap: Mishap) -> (i32, Value, u64) {
         store.query_row("SELECT count(*) FROM blocks", [], |row| row.get::<_, u64>(0)).ok()
     };
     let measure = |blocks| {
-        let began = Instant::now();
-        while kept().is_none_or(|kept| kept < blocks) {
-            assert!(began.elapsed() < Duration::from_secs(240), "{mishap:?}: {:?} of {blocks} blocks", kept());
-            thread::sleep(Duration::from_millis(5));
-        }
+        eventually(&format!("{mishap:?}: {blocks} blocks"), || kept().is_some_and(|kept| kept >= blocks));
     };
     measure(3);
     let workers = processes_with(&mark);
@@ -72,7 +67,7 @@ fn befall(experiment: &str, mishap: Mishap) -> (i32, Value, u64) {
     std::io::Read::read_to_end(&mut load.0.stdout.take().unwrap(), &mut out).unwrap();
     std::io::Read::read_to_end(&mut load.0.stderr.take().unwrap(), &mut err).unwrap();
     let status = load.0.wait().unwrap();
-    until("ending the workers", || processes_with(&mark).iter().all(|pid| is_gone(*pid)));
+    eventually("ending the workers", || processes_with(&mark).iter().all(|pid| is_gone(*pid)));
     println!("{mishap:?}: {status}, {} blocks\n{}", kept().unwrap(), text(&err));
     let code = status.code().unwrap_or_else(|| -status.signal().unwrap());
     (code, serde_json::from_slice(&out).unwrap_or_default(), kept().unwrap())

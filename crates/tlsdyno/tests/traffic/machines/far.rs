@@ -12,9 +12,9 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 
-use crate::place::given_time;
+use crate::place::{eventually, given_time};
 
-use super::{TLSDYNO, json, launch, text, until};
+use super::{TLSDYNO, json, launch, text};
 
 /// Runs `ip`.
 fn ip(arguments: &[&str]) {
@@ -141,11 +141,11 @@ fn a_server_without_a_stage_serves_its_workers_and_nobody_else() {
     let flags = ["--server", "nginx", "--stages", "authentication", "--reuse", "0%", "--time", "15", "--slice", "0"];
     let child = begin(&network, place.path(), &[&ABLATE[..], &flags].concat());
     // Who only connects to the coordinator when workers join is none of them.
-    until("servers and coordinator", || ports(&network).len() == 4);
+    eventually("servers and coordinator", || ports(&network).len() == 4);
     let held = strangers(&network, "10.99.0.3");
     File::create(place.path().join("gate")).unwrap();
     // As is, without authentication, plain HTTP; then the coordinator, which knows strangers by their silence.
-    until("letting workers in", || ports(&network).len() == 4 && closed(&network, "10.99.0.2") == 1);
+    eventually("letting workers in", || ports(&network).len() == 4 && closed(&network, "10.99.0.2") == 1);
     assert_eq!(closed(&network, "10.99.0.3"), 2, "the server without authentication closes, too");
     drop(held);
     let result = end(child);

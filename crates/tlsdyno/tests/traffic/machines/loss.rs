@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Load, TLSDYNO, json, launch, load, processes_with, site, text, until};
+use super::{Load, TLSDYNO, json, launch, load, processes_with, site, text};
+use crate::place::eventually;
 
 /// A load by three workers, and these.
 pub struct Crew {
@@ -48,7 +49,7 @@ impl Crew {
         let is_worker =
             |pid: &u32| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.to_str() == Some(TLSDYNO));
         let mut workers = Vec::new();
-        until("starting workers", || {
+        eventually("starting workers", || {
             workers = processes_with(&mark).into_iter().filter(is_worker).collect();
             workers.len() == 3 && workers.iter().all(is_ready)
         });
@@ -64,7 +65,7 @@ impl Crew {
         self.load.0.stderr.take().unwrap().read_to_end(&mut err).unwrap();
         let status = self.load.0.wait().unwrap();
         let code = status.code().unwrap_or_else(|| -status.signal().unwrap());
-        until("ending the workers", || self.workers.iter().all(|pid| is_gone(*pid)));
+        eventually("ending the workers", || self.workers.iter().all(|pid| is_gone(*pid)));
         (serde_json::from_slice(&out).unwrap_or_default(), code, text(&err))
     }
 }
@@ -104,7 +105,7 @@ fn workers_end_with_their_coordinator_and_ctrl_c_keeps_what_was_measured() {
     let (_site, url) = site();
     let mut crew = Crew::begin(&url, "10m", &[]);
     crew.load.0.kill().unwrap();
-    until("ending the workers", || crew.workers.iter().all(|pid| is_gone(*pid)));
+    eventually("ending the workers", || crew.workers.iter().all(|pid| is_gone(*pid)));
 
     let crew = Crew::begin(&url, "10m", &[]);
     kill(crew.load.0.id(), Signal::INT);
@@ -145,7 +146,7 @@ fn neither_silent_strangers_nor_a_broken_attempt_keep_a_worker_from_joining() {
     let flags = ["-k", "--workers", "1", "--launch", &tell, "--duration", "200ms", "--json"];
     let mut command = load(&[&[url.as_str()], &flags[..]].concat());
     let mut load = Load(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    until("listening", || told.exists());
+    eventually("listening", || told.exists());
     let told = std::fs::read_to_string(told).unwrap();
     let (address, token) = told.trim().split_once(' ').unwrap();
     let address: SocketAddr = address.parse().unwrap();

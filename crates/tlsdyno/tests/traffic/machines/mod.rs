@@ -9,13 +9,13 @@ mod several_servers;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{self, Instance, RunDirectory, ServerSpec, ServerTls};
 
 use super::load::screen::Site;
+use crate::place::eventually;
 
 pub const TLSDYNO: &str = env!("CARGO_BIN_EXE_tlsdyno");
 
@@ -71,15 +71,6 @@ fn nginx() -> (RunDirectory, Instance) {
     (directory, nginx)
 }
 
-/// Waits until it is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what} took too long");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Processes whose command line has this word.
 fn processes_with(word: &str) -> Vec<u32> {
     let numbers =
@@ -104,7 +95,7 @@ fn hits_reuse_and_errors_are_those_of_the_servers_own_log() {
     let result = json(&output);
     let (hits, errors) = (result["hits"].as_u64().unwrap(), result["errors"]["status"].as_u64().unwrap());
     assert_eq!((hits + errors, &result["connections"]), (2001, &2001.into()));
-    until("writing the log", || nginx.session_counts().is_ok_and(|counts| counts.requests >= 2001));
+    eventually("writing the log", || nginx.session_counts().is_ok_and(|counts| counts.requests >= 2001));
     let logged = nginx.session_counts().unwrap();
     assert_eq!((logged.requests, logged.connections), (2001, 2001));
     assert_eq!(result["handshakes"]["resumed_accepted"], logged.resumed);

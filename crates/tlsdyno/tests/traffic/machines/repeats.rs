@@ -7,7 +7,8 @@ use rustix::process::Signal;
 
 use super::far::Network;
 use super::loss::{Crew, is_gone, is_ready, kill};
-use super::{Load, TLSDYNO, json, launch, load, of_each, site, text, until};
+use super::{Load, TLSDYNO, json, launch, load, of_each, site, text};
+use crate::place::eventually;
 
 const TIMES: usize = 20;
 
@@ -35,7 +36,7 @@ fn kills_and_freezes_leave_nothing_and_are_marked() {
         let mut crew = Crew::begin(&url, "10m", &[]);
         crew.load.0.kill().unwrap();
         let began = Instant::now();
-        until("ending the workers", || crew.workers.iter().all(|pid| is_gone(*pid)));
+        eventually("ending the workers", || crew.workers.iter().all(|pid| is_gone(*pid)));
         longest[2] = longest[2].max(began.elapsed());
     }
     println!(
@@ -70,7 +71,7 @@ fn a_cut_network_loses_the_worker_behind_it_and_both_ends_notice() {
         command.args(["--workers", "2", "--listen", "10.99.0.1", "--launch", &both, "--on-loss", "go-on"]);
         command.args(["--duration", "7s", "--pause", "const:100ms", "--close"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        until("beginning", || super::processes_with(&mark).iter().filter(|pid| is_ready(pid)).count() == 2);
+        eventually("beginning", || super::processes_with(&mark).iter().filter(|pid| is_ready(pid)).count() == 2);
         std::thread::sleep(Duration::from_millis(500));
         network.cable("down");
         let cut = Instant::now();

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tlsdyno::servers::quota;
 
-use crate::place::given_time;
+use crate::place::{eventually, given_time};
 
 use super::far::{Network, begin, end, inside, ports};
-use super::{TLSDYNO, json, launch, text, until};
+use super::{TLSDYNO, json, launch, text};
 
 /// Runs an experiment with workers on this machine.
 fn run(flags: &str) -> Value {
@@ -86,7 +86,7 @@ fn a_cluster_is_loaded_by_another_machine_and_shows_it_its_dispatchers_only() {
     let flags = "cluster --workers 2 --server nginx --backends 2 --policies round-robin,session --reuse 80 --clients 6 \
                  --cert p-256 --time 5 --seed 1";
     let child = begin(&network, place.path(), &flags.split_whitespace().collect::<Vec<_>>());
-    until("dispatchers and coordinator", || ports(&network).len() == 3);
+    eventually("dispatchers and coordinator", || ports(&network).len() == 3);
     let sockets = inside(&network.near, "ss", &["-Htln"]).output().unwrap();
     let listening = text(&sockets.stdout);
     assert_eq!((listening.lines().count(), listening.matches("127.0.0.1:").count()), (5, 2), "{listening}");
