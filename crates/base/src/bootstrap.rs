@@ -62,6 +62,28 @@ impl Estimate {
         }
     }
 
+    /// It has a value: something was measured.
+    pub fn is_known(&self) -> bool {
+        self.value.is_finite()
+    }
+
+    /// Itself, if it has a value.
+    pub fn known(self) -> Option<Estimate> {
+        self.is_known().then_some(self)
+    }
+
+    /// Both ends of its interval are known: it is of two units or more.
+    pub fn has_interval(&self) -> bool {
+        self.low.is_finite() && self.high.is_finite()
+    }
+
+    /// As charts draw it: an interval that is not known has no length.
+    #[must_use]
+    pub fn drawn(self) -> Estimate {
+        let end = |end: f64| if end.is_finite() { end } else { self.value };
+        Estimate { low: end(self.low), high: end(self.high), ..self }
+    }
+
     /// The ends of its interval.
     pub fn interval(&self) -> [f64; 2] {
         [self.low, self.high]

@@ -122,16 +122,11 @@ fn variance(of: EarlierShare) -> f64 {
 
 /// The shares of CPU time, and the instrument, that have an interval.
 fn of_run(shares: &Shares) -> BTreeMap<String, EarlierShare> {
-    let named = shares.by(Metric::Cpu).map(|of| (of.stage.as_str(), of.percent, of.low, of.high));
+    let named = shares.by(Metric::Cpu).map(|of| (of.stage.as_str(), of.estimate()));
     let instrument = shares.instrument.iter().filter(|of| of.metric == Metric::Cpu);
-    let instrument = instrument.map(|of| (INSTRUMENT, of.percent, of.low, of.high));
-    let known = named
-        .chain(instrument)
-        .filter(|(_, percent, low, high)| percent.is_finite() && low.is_finite() && high.is_finite());
-    known
-        .map(|(name, percent, low, high)| {
-            (name.to_owned(), EarlierShare { percent, half_width_percent: (high - low) / 2.0 })
-        })
+    let all = named.chain(instrument.map(|of| (INSTRUMENT, of.estimate())));
+    all.filter(|(_, of)| of.is_known() && of.has_interval())
+        .map(|(name, of)| (name.to_owned(), EarlierShare { percent: of.value, half_width_percent: of.half_width() }))
         .collect()
 }
 

@@ -164,7 +164,7 @@ fn common_spread(rows: &Rows, columns: &[Column]) -> Option<f64> {
 
 /// The detection limit of a record: what its machine's last calibration says of the time that each configuration was
 /// measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Detection {
     /// The smallest difference that is found 19 times in 20, per cent of a hit; `None`: the machine was never
     /// calibrated.

@@ -64,10 +64,10 @@ pub struct Comparison {
     pub point: Option<String>,
     /// What is compared.
     pub quantity: ComparedQuantity,
-    /// Geometric mean over the samples of the first; hits/s or nanoseconds.
-    pub first: f64,
+    /// Geometric mean over the samples of the first; hits/s or nanoseconds. `None`: only the change is known.
+    pub first: Option<f64>,
     /// The same of the second.
-    pub second: f64,
+    pub second: Option<f64>,
     /// The second by the first, minus one, percent. All intervals of a comparison hold together in 95 % of cases.
     pub change_percent: Estimate,
     /// In a word.
@@ -236,7 +236,8 @@ fn word(quantity: &Quantity, [first, second]: [f64; 2], difference: Estimate, to
         (bigger, _) if bigger == quantity.more_is_better => Word::Faster,
         _ => Word::Slower,
     };
-    Comparison { point: None, quantity: quantity.is, first: first.exp(), second: second.exp(), change_percent, word }
+    let [first, second] = [first, second].map(|mean| Some(mean.exp()));
+    Comparison { point: None, quantity: quantity.is, first, second, change_percent, word }
 }
 
 /// The 20 % trimmed mean of values with its standard error (Tukey and McLaughlin 1963; Yuen 1974): one disturbed run
@@ -314,8 +315,8 @@ mod tests {
         let of = |low: f64, high: f64| Comparison {
             point: None,
             quantity: ComparedQuantity::CpuPerHit,
-            first: 1.0,
-            second: 1.0,
+            first: Some(1.0),
+            second: Some(1.0),
             change_percent: Estimate { value: 4.0, low, high },
             word: Word::Undecided,
         };

@@ -22,7 +22,7 @@ const MANY: f64 = 100_000.0;
 pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<SideBySide> {
     let cost = |of: &Summary| {
         let as_is = of.configuration(&Role::AsIs)?;
-        Some(as_is.server_cpu_ns_per_hit).filter(|cost| cost.value.is_finite())
+        as_is.server_cpu_ns_per_hit.known()
     };
     let shares: Vec<(&str, [Estimate; 2])> = first
         .shares
@@ -57,7 +57,7 @@ pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<SideBy
 
 /// A share with its interval: that which holds for other runs too, where enough of them were made.
 fn known(share: &Share, between_runs: &[BetweenRuns]) -> Estimate {
-    let own = Estimate { value: share.percent, low: share.low, high: share.high };
+    let own = share.estimate();
     let of_runs = between_runs.iter().find(|of| of.stage == share.stage);
     of_runs.map_or(own, |of| Estimate { low: of.low, high: of.high, ..own })
 }

@@ -66,17 +66,14 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Of an experiment's record. `None`: it has no machines.
+    /// Of the record of an experiment on these machines.
     pub fn of(
+        machines: &[Machine],
         rounds: &Rounds,
         configurations: &[ConfigurationSummary],
         published: Option<&Published>,
     ) -> Option<Machines> {
         let experiment = rounds.experiment()?;
-        let machines = &experiment.machines;
-        if machines.is_empty() {
-            return None;
-        }
         let bases = || experiment.configurations.iter().filter(|model| is_base(experiment, model));
         let cells = |model: &ConfigurationModel| {
             let cell = |machine: &Machine| cell(experiment, configurations, model, *machine);

@@ -160,13 +160,12 @@ impl<'a> Fit<'a> {
         costs.residual_percent = deviations.iter().fold(0.0, |most, one| one.abs().max(most));
         let squares: f64 = deviations.iter().map(|one| one * one).sum();
         costs.deviation_percent = (squares / deviations.len().max(1) as f64).sqrt();
-        full_handshake_ns.value.is_finite().then_some(costs)
+        full_handshake_ns.is_known().then_some(costs)
     }
 
     /// Percent reuse from which so many machines reach a part of plain HTTP; `None`: never, by these costs.
     pub fn reuse_for(&self, part: f64, machines: f64) -> Option<Estimate> {
-        let found = self.estimate(|costs, plain| reuse_for(plain, part, machines, costs));
-        found.value.is_finite().then_some(found)
+        self.estimate(|costs, plain| reuse_for(plain, part, machines, costs)).known()
     }
 }
 
@@ -198,7 +197,7 @@ impl Theory {
             .iter()
             .map(|level| (theory.hits_per_second(plain.mean(), level.achieved_percent) / level.mean() - 1.0).abs());
         theory.residual_percent = 100.0 * deviations.fold(0.0, f64::max);
-        (levels.len() >= FIT_LEVELS_MIN && requests_per_handshake.value.is_finite()).then_some(theory)
+        (levels.len() >= FIT_LEVELS_MIN && requests_per_handshake.is_known()).then_some(theory)
     }
 
     /// Hits per second that it gives at this percent reuse.

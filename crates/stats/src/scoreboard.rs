@@ -217,10 +217,9 @@ fn comparison(of: &ComparisonFinding) -> Option<Claim> {
 
 fn of_share(row: &PublishedShare, machines: &[String], summary: &Summary) -> Claim {
     let of = |metric| summary.shares.by(metric).find(|share| share.stage == row.share);
-    let known = |share: &&Share| share.low.is_finite() && share.high.is_finite() && !share.bound;
+    let known = |share: &&Share| share.estimate().has_interval() && !share.bound;
     let share = Metric::ALL.into_iter().find_map(|metric| of(metric).filter(known));
-    let ours = share
-        .map(|of| Ours { estimate: Estimate { value: of.percent, low: of.low, high: of.high }, metric: of.metric });
+    let ours = share.map(|of| Ours { estimate: of.estimate(), metric: of.metric });
     let number = row.number();
     let whole = PublishedNumber { low: number.low.round(), high: number.high.round() };
     let known = row.percent.iter().zip(machines).filter(|(percent, _)| percent.is_known());

@@ -5,7 +5,7 @@ use tlsdyno_record::model::ShareModel;
 use tlsdyno_record::store::Role;
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::Column;
+use super::bootstrap::{Column, Estimate};
 use super::methods::{self, Doubled};
 use super::papers::{relative_cost, relative_throughput, share_saved};
 use super::rounds::Rounds;
@@ -124,7 +124,7 @@ impl Shares {
     pub fn widest_points(&self) -> Option<f64> {
         let left_was_measured = self.by(Metric::Cpu).any(|share| share.stage == TOGETHER);
         let counts = |share: &&Share| share.is_step() || left_was_measured && share.stage != TOGETHER;
-        let widths = self.by(Metric::Cpu).filter(counts).map(|share| (share.high - share.low) / 2.0);
+        let widths = self.by(Metric::Cpu).filter(counts).map(|share| share.estimate().half_width());
         widths.reduce(f64::max).filter(|widest| widest.is_finite())
     }
 
@@ -143,10 +143,15 @@ impl Share {
         Share { known, verdict: if known { verdict } else { Verdict::Undecided }, ..share }
     }
 
+    /// The number with its interval, per cent.
+    pub fn estimate(&self) -> Estimate {
+        Estimate { value: self.percent, low: self.low, high: self.high }
+    }
+
     /// What is known of it.
     pub fn part(&self) -> PartOfWhole {
         // What is saved together, or missing, may be less than nothing.
-        if [TOGETHER, MISSING].contains(&self.stage.as_str()) && self.percent.is_finite() {
+        if [TOGETHER, MISSING].contains(&self.stage.as_str()) && self.estimate().is_known() {
             return PartOfWhole::Number(self.percent);
         }
         PartOfWhole::of(self.percent, [self.low, self.high])

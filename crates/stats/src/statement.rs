@@ -58,6 +58,11 @@ impl Difference {
         self.verdict == Verdict::Undecided && Direction::of([self.low, self.high], 0.0) != Direction::Undecided
     }
 
+    /// The number with its interval, per cent.
+    pub fn estimate(&self) -> Estimate {
+        Estimate { value: self.percent, low: self.low, high: self.high }
+    }
+
     /// What is known where it is a part of a whole.
     pub fn part(&self) -> PartOfWhole {
         PartOfWhole::of(self.percent, [self.low, self.high])

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use tlsdyno_base::histogram::{self, Percentiles, percentiles};
-use tlsdyno_record::model::Experiment;
+use tlsdyno_record::model::{Experiment, Question};
 use tlsdyno_record::store::warning::{self, Places, code};
 use tlsdyno_record::store::{Block, Preflight, Record, Role, Warning};
 use tlsdyno_tls::StageSet;
@@ -167,8 +167,20 @@ impl Precision {
     }
 }
 
-/// Everything the reports show.
+/// What only one question is answered by.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OfQuestion {
+    /// The server on one library and on another.
+    Libraries(Libraries),
+    /// What somebody else's traffic tells.
+    Traffic(Traffic),
+    /// What was measured on machines.
+    Machines(Machines),
+}
+
+/// Everything the reports show.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Relative costs.
     #[serde(flatten)]
@@ -182,21 +194,15 @@ pub struct Summary {
     /// Instructions of each configuration, where they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<Counts>,
-    /// The server on one library and on another, where it was measured on two.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub libraries: Option<Libraries>,
-    /// What somebody else's traffic tells, where it was that.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub traffic: Option<Traffic>,
+    /// What only the question of this experiment is answered by.
+    #[serde(flatten)]
+    pub of_question: Option<OfQuestion>,
     /// Comparisons, remedies, and setup against data.
     #[serde(flatten)]
     pub findings: Findings,
     /// The paper's numbers beside ours, where the experiment has some.
     #[serde(rename = "paper")]
     pub published: Option<Published>,
-    /// What was measured on machines, where the experiment has some.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub machines: Option<Machines>,
     /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
     /// Rounds measured; of slices where there were no blocks.
@@ -241,7 +247,15 @@ impl Summary {
         let configurations: Vec<_> = indices.map(|index| ConfigurationSummary::of(&rounds, index)).collect();
         let findings = Findings::of(&rounds);
         let published = Published::of(&rounds, &shares, &findings);
-        let machines = Machines::of(&rounds, &configurations, published.as_ref());
+        let of_question = match rounds.experiment().map(Experiment::asks) {
+            Some(Question::ForeignTraffic(_)) => Traffic::of(record).map(OfQuestion::Traffic),
+            Some(Question::Libraries) => Libraries::of(&rounds).map(OfQuestion::Libraries),
+            Some(Question::Machines(machines)) => {
+                let on_machines = Machines::of(machines, &rounds, &configurations, published.as_ref());
+                on_machines.map(OfQuestion::Machines)
+            }
+            _ => None,
+        };
         let detection = Detection::of(record);
         warnings.extend(detection.below(&shares));
         let counted = Counts::of(record);
@@ -252,12 +266,10 @@ impl Summary {
             between_runs: between_runs(&shares, &record.manifest.earlier_runs),
             by_methods: methods::by_methods(&rounds, counted.as_ref()),
             counted,
-            libraries: Libraries::of(&rounds),
-            traffic: Traffic::of(record),
+            of_question,
             shares,
             findings,
             published,
-            machines,
             configurations,
             rounds: rounds.told(),
             sweeps: rounds.sweeps(),
@@ -271,7 +283,7 @@ impl Summary {
 
     /// Whether blocks told hits per second.
     pub fn has_rates(&self) -> bool {
-        self.configurations.iter().any(|of| of.hits_per_second.value.is_finite())
+        self.configurations.iter().any(|of| of.hits_per_second.is_known())
     }
 
     /// The configurations that are not one of the others on a machine.
@@ -353,8 +365,8 @@ pub fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram
 fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
-    let compares = |experiment: &Experiment| experiment.is_timed() && experiment.foreign_traffic.is_none();
-    let compares = record.kind_part.of::<Experiment>().is_some_and(compares);
+    let asks = record.kind_part.of::<Experiment>().map(Experiment::asks);
+    let compares = matches!(asks, Some(Question::Costs | Question::Libraries | Question::Machines(_)));
     if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
         warnings.push(few_rounds(rounds.compared()));
     }

@@ -12,7 +12,7 @@ pub use tlsdyno_report::charts::{
 };
 use tlsdyno_report::charts::{OTHER_COLOUR, as_given};
 use tlsdyno_stats::shares::{MISSING, OTHER_TLS, REST, TOGETHER};
-use tlsdyno_stats::{ConfigurationSummary, Metric, PartOfWhole, Share, Summary, Verdict};
+use tlsdyno_stats::{ConfigurationSummary, Estimate, Metric, PartOfWhole, Share, Summary, Verdict};
 
 use super::document::Chart;
 use super::text::{share_number, share_with_interval, short_share_label};
@@ -94,9 +94,10 @@ fn metrics(summary: &Summary) -> Vec<Metric> {
 }
 
 fn share_row(share: &Share) -> Value {
+    let [low, high] = share.estimate().drawn().interval();
     json!({
         "metric": metric_label(share.metric), "stage": short_share_label(share), "percent": share.percent,
-        "low": finite_or(share.low, share.percent), "high": finite_or(share.high, share.percent),
+        "low": low, "high": high,
         "share": share_with_interval(share), "label": format!("{:.0}", share.percent), "verdict": verdict(share),
     })
 }
@@ -132,7 +133,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
         json!({"y": names("stage", 180), "yOffset": {"field": "metric", "sort": null}, "tooltip": tooltip(fields)});
     let body = json!({"encoding": common, "layer": [zero, intervals, points]});
     let [from, to] = interval_domain(summary);
-    let is_cut = |share: &&Share| share.low.is_finite() && (share.low < from || share.high > to);
+    let is_cut = |share: &&Share| share.estimate().has_interval() && (share.low < from || share.high > to);
     let cut = match shown(summary).any(|share| is_cut(&share)) {
         true => " Very wide intervals by time are cut at the edge.",
         false => "",
@@ -148,7 +149,7 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
 /// many times as wide on a busy machine and would squeeze everything else; they are cut at the edge.
 fn interval_domain(summary: &Summary) -> [f64; 2] {
     let ends = |share: &Share| match share.metric {
-        Metric::Cpu => [finite_or(share.low, share.percent), finite_or(share.high, share.percent)],
+        Metric::Cpu => share.estimate().drawn().interval(),
         Metric::Throughput => [share.percent, share.percent],
     };
     let all: Vec<f64> = shown(summary).flat_map(ends).collect();
@@ -160,11 +161,9 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
     let used = || summary.off_machines().filter(|configuration| configuration.blocks > 0);
     let bar = |of: &ConfigurationSummary| {
         let bound = if of.client_bound { "≥ " } else { "" };
-        let rate = of.hits_per_second.value;
+        let Estimate { value: rate, low, high } = of.hits_per_second.drawn();
         json!({
-            "name": of.name, "rate": rate,
-            "low": finite_or(of.hits_per_second.low, rate),
-            "high": finite_or(of.hits_per_second.high, rate),
+            "name": of.name, "rate": rate, "low": low, "high": high,
             "colour": configuration_colour(summary, &of.role),
             "opacity": if of.client_bound { 0.55 } else { 1.0 },
             "label": format!("{bound}{}", format_quantity(rate)),
@@ -333,11 +332,6 @@ fn shares_in_words(what: &str, summary: &Summary) -> String {
         .map(|share| format!("{} {}", short_share_label(share), share_number(share)))
         .collect();
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
-}
-
-/// An interval that cannot be given has no length in a chart.
-pub(crate) fn finite_or(end: f64, value: f64) -> f64 {
-    if end.is_finite() { end } else { value }
 }
 
 /// `99.9`, `50`.

@@ -1,6 +1,6 @@
 //! Two loads beside each other: a table, and what it comes to.
 
-use tlsdyno_base::units::{format_duration, format_interval, format_percent, format_rate};
+use tlsdyno_base::units::{NONE, format_duration, format_interval, format_percent, format_rate};
 use tlsdyno_record::model::ComparedQuantity;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, verdict};
@@ -98,8 +98,8 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let changed = |quantity, change_percent, word| Comparison {
         point: None,
         quantity,
-        first: f64::NAN,
-        second: f64::NAN,
+        first: None,
+        second: None,
         change_percent,
         word,
     };
@@ -128,8 +128,7 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let words = [word_by(&by_cpu, tolerance_percent), word_by(&by_hits, tolerance_percent.max(RUN_TO_RUN_PERCENT))];
     let word = [Word::Slower, Word::Faster].into_iter().find(|word| words.contains(word)).unwrap_or(Word::Undecided);
     let of_cpu = more_percent(&by_cpu);
-    let of_hits = Estimate { value: by_hits.times, low: by_hits.low, high: by_hits.high };
-    let of_hits = of_hits.map(|times| 100.0 * (times - 1.0));
+    let of_hits = by_hits.estimate().map(|times| 100.0 * (times - 1.0));
     let (cpu, ends, hits) = (signed(of_cpu.value), of_cpu.ends(one_sign), ratio_gain(&by_hits));
     let said = of_builds(word, Some(&by_cpu), tolerance_percent);
     let sentence = format!("{said}: CPU time per hit {cpu} {ends}; hits/s {hits}.");
@@ -192,8 +191,9 @@ fn one_sign(number: f64) -> String {
     format!("{number:+.1}")
 }
 
-fn value(of: &Comparison, value: f64) -> String {
-    if of.quantity == ComparedQuantity::HitsPerSecond { format_rate(value) } else { format_duration(value) }
+fn value(of: &Comparison, value: Option<f64>) -> String {
+    let format = if of.quantity == ComparedQuantity::HitsPerSecond { format_rate } else { format_duration };
+    value.map_or(NONE.to_owned(), format)
 }
 
 fn signed(percent: f64) -> String {

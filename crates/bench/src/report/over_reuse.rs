@@ -6,9 +6,7 @@ use tlsdyno_base::units::format_quantity;
 use tlsdyno_stats::Estimate;
 use tlsdyno_stats::reuse::ReuseAxis;
 
-use super::charts::{
-    COLOURS, axis, finite_or, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
-};
+use super::charts::{COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with};
 use super::document::Chart;
 
 /// Levels at which computed lines are drawn, per cent.
@@ -45,8 +43,7 @@ impl OverReuse {
     pub fn measured(&mut self, name: &str, points: impl IntoIterator<Item = (f64, Estimate)>) {
         let mut said = Vec::new();
         for (reuse_percent, found) in points {
-            let [value, low, high] =
-                [found.value, found.low, found.high].map(|end| self.scale * finite_or(end, found.value));
+            let Estimate { value, low, high } = found.drawn().scaled(self.scale);
             let row = json!({"hits": value, "low": low, "high": high, "label": found.told(format_quantity)});
             said.push(format!("{reuse_percent:.1} % {}", format_quantity(found.value)));
             self.add(name, "measured", reuse_percent, row);

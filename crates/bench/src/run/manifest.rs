@@ -10,7 +10,7 @@ use openssl::x509::X509;
 use tlsdyno_base::exchange::Answer;
 use tlsdyno_base::units::{format_binary_bytes, format_count};
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{Experiment, ServerName, WorkersModel, without_secrets};
+use tlsdyno_record::model::{Experiment, WorkersModel, without_secrets};
 use tlsdyno_record::store::{LibraryUsed, Manifest, Warning};
 use tlsdyno_servers::Description;
 use tlsdyno_servers::library::version_of;
@@ -67,12 +67,12 @@ pub fn describe(manifest: &mut Manifest, testbed: &mut Testbed) {
         describe_server(manifest, instance.description());
     }
     let is_counted = testbed.servers.iter().any(ServerUnderTest::is_instrumented);
-    if experiment.server.kind == ServerName::Command && !is_counted && !manifest.openssl_version.is_empty() {
+    if experiment.server.kind.is_users_own() && !is_counted && !manifest.openssl_version.is_empty() {
         manifest.openssl_version.push_str(NOT_COUNTED);
     }
-    manifest.server_name = match experiment.server.kind {
-        ServerName::Command => without_secrets(experiment.server.command.as_deref().unwrap_or_default()),
-        kind => kind.name().to_owned(),
+    manifest.server_name = match &experiment.server.command {
+        Some(command) => without_secrets(command),
+        None => experiment.server.kind.name().to_owned(),
     };
 }
 

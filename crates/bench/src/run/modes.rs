@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls, name_on_second};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls, name_on_second};
 use tlsdyno_record::store::Warning;
 use tlsdyno_tls::suite::Protection;
 use tlsdyno_tls::{Stage, StageSet};
@@ -67,7 +67,7 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
         return Err(NoSlices::AsExpected);
     }
     let because = |why| Err(NoSlices::Because(why));
-    if experiment.server.kind == ServerName::Command && own_command::has_fixed_port(&experiment) {
+    if own_command::has_fixed_port(&experiment) {
         return Err(NoSlices::FixedPort);
     }
     // On machines they are measured in blocks only.
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::run::check::CheckExperiment;
-    use tlsdyno_record::model::{Method, Processors, Server};
+    use tlsdyno_record::model::{Method, Processors, Server, ServerName};
 
     fn ablation(change: impl FnOnce(&mut Experiment)) -> Experiment {
         let mut experiment = Experiment::default();

@@ -31,7 +31,7 @@ pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>)
 /// All of them: the experiment's, then those of configurations with another.
 pub fn command_specs(experiment: &Experiment) -> Vec<CommandSpec> {
     let builds = experiment.configurations.iter().filter(|model| model.server_command.is_some());
-    let own = (experiment.server.kind == ServerName::Command).then_some(None);
+    let own = experiment.server.kind.is_users_own().then_some(None);
     own.into_iter().chain(builds.map(Some)).map(|model| command_spec(experiment, model)).collect()
 }
 
@@ -48,7 +48,7 @@ pub fn installed(experiment: &Experiment) -> Option<Installed> {
 /// The server under test: of a copy the one that its configuration is for.
 pub fn server_of(experiment: &Experiment) -> ServerName {
     let kind = experiment.server.kind;
-    if kind == ServerName::Command { command_spec(experiment, None).installed_server().unwrap_or(kind) } else { kind }
+    if kind.is_users_own() { command_spec(experiment, None).installed_server().unwrap_or(kind) } else { kind }
 }
 
 /// What a copy of an installed configuration does otherwise than the original.
@@ -60,9 +60,9 @@ pub fn told_of_copy(experiment: &Experiment) -> Vec<Warning> {
 /// What the handshakes of a configuration must come to.
 pub fn asked_of(experiment: &Experiment, model: &ConfigurationModel) -> Asked {
     let tls = model.tls.applied(&experiment.tls);
-    match experiment.server.kind {
-        ServerName::Command => Asked::of_own(&tls, shows_ours(&command_spec(experiment, Some(model)), &tls)),
-        _ => Asked::of(&tls),
+    match experiment.server.kind.is_users_own() {
+        true => Asked::of_own(&tls, shows_ours(&command_spec(experiment, Some(model)), &tls)),
+        false => Asked::of(&tls),
     }
 }
 

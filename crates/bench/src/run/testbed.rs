@@ -91,7 +91,7 @@ impl Testbed {
                 libraries.push((prefix.clone(), Library::at(prefix)?));
             }
         }
-        let is_command = experiment.server.kind == ServerName::Command;
+        let is_command = experiment.server.kind.is_users_own();
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
         let mut site = make_site(&experiment.workload, directory.path(), say)?;
         let client = &experiment.server.client;
@@ -152,7 +152,7 @@ impl Testbed {
             None => self.instruments(index, &tls, &mut emulated)?,
         };
         let handed = instruments.handed();
-        let handed = if experiment.methods.contains(&Method::Counting) { handed.and(counted_code()) } else { handed };
+        let handed = if experiment.uses(Method::Counting) { handed.and(counted_code()) } else { handed };
         let emulated = hardware::description(model, &placement, hardware::workers(model), emulated, self.cpus.load);
         let companion = self.cpus.companion(&placement.server, &cpus::allowed());
         let spec = ServerSpec {
@@ -186,7 +186,7 @@ impl Testbed {
     /// How the server of a configuration is started. What is put into it is not said here.
     fn spec(&self, model: &ConfigurationModel, tls: &Tls, placement: &Placement) -> ServerSpec {
         let experiment = &self.experiment;
-        let is_command = experiment.server.kind == ServerName::Command;
+        let is_command = experiment.server.kind.is_users_own();
         // An own command serves TLS and plain HTTP in one process, so it always gets its certificate.
         let plain = model.plain_http && !is_command;
         let foreign = experiment.foreign_traffic.as_ref();
@@ -264,7 +264,7 @@ impl Testbed {
 
     fn client_settings(&self, tls: &Tls, stages: StageSet) -> Settings {
         let settings = self.credentials(tls).client_settings(tls, self.experiment.load.effort);
-        let is_own = self.experiment.server.kind == ServerName::Command;
+        let is_own = self.experiment.server.kind.is_users_own();
         let groups = if is_own { tls.groups_of_own() } else { tls.groups() };
         let client_certificate = match &self.client_certificate {
             // Who has the signatures of the server's side off checks none (docs/NOOP.md).

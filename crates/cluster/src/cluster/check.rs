@@ -46,7 +46,7 @@ impl ClusterExperiment {
     pub fn check(&self) -> Result<()> {
         let Cluster { server, backends, backend_cpus, sessions, policies, processes, .. } = &self.cluster;
         ensure!(
-            *server != ServerName::Command,
+            !server.is_users_own(),
             "a cluster starts several servers of one kind; your own server command is one (--server-command is for \
              `tlsdyno ablate`)"
         );

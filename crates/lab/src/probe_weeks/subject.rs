@@ -14,7 +14,6 @@ use tlsdyno_probe::schedule::Schedule;
 use tlsdyno_probe::store::{Address, Store};
 use tlsdyno_probe::summary::SiteSummary;
 use tlsdyno_probe::{Keeping, Round, Site, SiteOptions, SiteSpec, measure};
-use tlsdyno_record::model::ServerName;
 use tlsdyno_servers::ServerSpec;
 use tlsdyno_servers::run_directory::{RunDirectory, make_passable};
 
@@ -54,7 +53,7 @@ pub fn check(experiment: &ProbeExperiment) -> Result<()> {
     ensure!(names.len() == robot.site.len(), "two sites have one name");
     for site in &robot.site {
         site.network.check().with_context(|| site.name.clone())?;
-        ensure!(site.server.kind != ServerName::Command, "{}: a server of tlsdyno's is measured", site.name);
+        ensure!(!site.server.kind.is_users_own(), "{}: a server of tlsdyno's is measured", site.name);
         ensure!(site.server.libraries.is_empty(), "{}: a robot's servers use the system's OpenSSL", site.name);
     }
     Ok(())

@@ -7,7 +7,7 @@ use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, defaults_of};
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName, Tls};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Load, Measure, Method, Server, Tls};
 use tlsdyno_tls::suite::KeyExchange;
 use tlsdyno_tls::{Effort, StageSet, Version};
 
@@ -219,12 +219,12 @@ impl ProfileExperiment {
     /// Whether servers stand beside the profiled one: where the port is fixed there can be one only.
     pub fn has_neighbours(&self) -> bool {
         let address = self.server.address.as_deref().unwrap_or_default();
-        self.server.kind != ServerName::Command || address.contains("{port}")
+        !self.server.kind.is_users_own() || address.contains("{port}")
     }
 
     /// Whether one without TLS does: of somebody's own command nobody knows how it would be told to.
     pub fn has_plain(&self) -> bool {
-        self.server.kind != ServerName::Command
+        !self.server.kind.is_users_own()
     }
 
     /// What is measured, by server: the cell that the others of the same server and kind of handshake are compared with
@@ -303,6 +303,8 @@ impl ProfileExperiment {
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_record::model::ServerName;
+
     use super::*;
 
     fn names(experiment: &ProfileExperiment) -> Vec<String> {

@@ -11,7 +11,7 @@ use super::method::{self, Method};
 use super::workload::WorkloadSpec;
 use super::{
     ComparisonModel, ConfigurationModel, ForeignTraffic, Load, Machine, Measure, Network, Paper, RemedyModel, Server,
-    ServerName, ShareClaimModel, ShareModel, Tls, WorkersModel, library, machine, without_secrets,
+    ShareClaimModel, ShareModel, Tls, WorkersModel, library, machine, without_secrets,
 };
 
 /// One experiment: a question, a server, a workload and the configurations that are compared.
@@ -133,7 +133,7 @@ impl Experiment {
         if self.removes() {
             configurations.extend(self.removals(stages));
         }
-        if self.methods.contains(&Method::Doubling) {
+        if self.uses(Method::Doubling) {
             configurations.extend(self.doublings(stages));
         }
         if self.has_plain_http() {
@@ -144,12 +144,7 @@ impl Experiment {
 
     /// Whether stages are replaced. Counting needs configurations that differ: if nothing else is said, those.
     fn removes(&self) -> bool {
-        self.methods.contains(&Method::Removing) || !self.methods.contains(&Method::Doubling)
-    }
-
-    /// Whether CPU time is measured.
-    pub fn is_timed(&self) -> bool {
-        self.methods.iter().any(|method| *method != Method::Counting)
+        self.uses(Method::Removing) || !self.uses(Method::Doubling)
     }
 
     /// Each of the stages replaced, and all of them.
@@ -163,7 +158,7 @@ impl Experiment {
         // Those of the shim overlap with them and with each other.
         let of_provider: StageSet = stages.iter().copied().filter(|stage| Stage::PROVIDER.contains(stage)).collect();
         // What can only be doubled together is removed together too, so that the methods can be compared.
-        if self.methods.contains(&Method::Doubling) {
+        if self.uses(Method::Doubling) {
             let together = self.doubled_together(stages).into_iter().filter(|set| set.only().is_none());
             let together = together.filter(|set| *set != of_provider);
             configurations
@@ -218,7 +213,7 @@ impl Experiment {
     /// Fills in the configurations where the experiment names none, those on machines, and what TLS settings leave to
     /// a server that tlsdyno configures.
     pub fn fill(&mut self) {
-        if self.server.kind != ServerName::Command {
+        if !self.server.kind.is_users_own() {
             self.tls = self.tls.filled();
         }
         if self.configurations.is_empty() {
@@ -252,7 +247,7 @@ impl Experiment {
         let resumes = self.tls.is_resumable() && self.load.reuse_percent != Some(0.0);
         let protected = !self.tls.early_data;
         // What suite an own command would choose is not known: it may refuse any that is named here.
-        let pinned = self.tls.suite.is_some() || self.server.kind != ServerName::Command;
+        let pinned = self.tls.suite.is_some() || !self.server.kind.is_users_own();
         [(Stage::SessionCache, resumes), (Stage::Marshalling, protected), (Stage::Setup, protected && pinned)]
             .into_iter()
             .filter(|(_, sensible)| *sensible)
@@ -281,6 +276,6 @@ impl Experiment {
 
     /// Whether the server can serve the same objects without TLS.
     pub fn has_plain_http(&self) -> bool {
-        self.server.kind != ServerName::Command || self.server.plain_address.is_some()
+        !self.server.kind.is_users_own() || self.server.plain_address.is_some()
     }
 }

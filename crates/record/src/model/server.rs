@@ -88,7 +88,7 @@ impl Server {
     /// What is given is none.
     pub fn ip(&self) -> Result<IpAddr> {
         let Some(text) = &self.address else { return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)) };
-        if self.kind != ServerName::Command {
+        if !self.kind.is_users_own() {
             return text.parse().with_context(|| {
                 format!("`{text}` is no address of this machine that workers reach; write for example 192.0.2.1")
             });
@@ -101,7 +101,7 @@ impl Server {
     /// # Errors
     /// What is given is none.
     pub fn plain_ip(&self) -> Result<Option<IpAddr>> {
-        let plain = self.plain_address.as_ref().filter(|_| self.kind == ServerName::Command);
+        let plain = self.plain_address.as_ref().filter(|_| self.kind.is_users_own());
         plain.map(|text| ip_of_command(text)).transpose()
     }
 }
@@ -139,7 +139,13 @@ named! {
 impl ServerName {
     /// All that tlsdyno configures: every server but a user's own command.
     pub fn configured() -> impl Iterator<Item = ServerName> {
-        ServerName::ALL.into_iter().filter(|server| *server != ServerName::Command)
+        ServerName::ALL.into_iter().filter(|server| !server.is_users_own())
+    }
+
+    /// Whether the command line is the user's, and so what stands in its configuration: its TLS library, its ports,
+    /// and whether a second one can be started beside it.
+    pub fn is_users_own(self) -> bool {
+        self == ServerName::Command
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{OfKind, Record};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::scoreboard::{self, Claim};
@@ -74,11 +74,9 @@ impl AnyExperiment for Experiment {
         if !changes.library.is_empty() {
             self.use_libraries(flags::libraries(&changes.library)?);
         }
+        let is_own = self.server.kind.is_users_own();
         if let Some(server) = changes.server {
-            ensure!(
-                self.server.kind != ServerName::Command,
-                "{name} measures a server command of its own; leave --server out"
-            );
+            ensure!(!is_own, "{name} measures a server command of its own; leave --server out");
             self.server.kind = server;
             leave_out_unable(self);
         }
@@ -86,11 +84,11 @@ impl AnyExperiment for Experiment {
         self.tls.certificate = changes.cert.or(self.tls.certificate);
         let mut address = None;
         changes.far.give(&mut self.workers, &mut address);
-        if self.server.kind != ServerName::Command {
+        if !is_own {
             self.server.address = address.map(|ip| ip.to_string()).or(self.server.address.take());
         }
         ensure!(
-            self.server.kind != ServerName::Command || changes.far.address.is_none(),
+            !is_own || changes.far.address.is_none(),
             "{name} names the address of its server command; change it there"
         );
         self.server.allow_insecure_listen |= changes.allow_insecure_listen;

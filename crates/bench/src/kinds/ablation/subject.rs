@@ -13,7 +13,7 @@ use anyhow::Result;
 use tlsdyno_base::exchange::{Answer, exchange};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::Workload;
-use tlsdyno_record::model::{Experiment, ForeignTraffic, Method, ServerName};
+use tlsdyno_record::model::{Experiment, Method, Question};
 use tlsdyno_record::store::{Configuration, KindPart, Record, Warning, warning};
 use tlsdyno_tls::Stage;
 use tlsdyno_traffic::trace::changing;
@@ -53,8 +53,12 @@ const WARM_UP_CONNECTIONS: u32 = 16;
 /// Runs the experiment. An error means that measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
-    if let Some(traffic) = &experiment.foreign_traffic {
-        return run_under_foreign_traffic(experiment, traffic, stop, observer);
+    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
+    let Experiment { question, measure, .. } = experiment;
+    if let Question::ForeignTraffic(traffic) = experiment.asks() {
+        return runner::run(question, measure, stop, observer, move |record, observer| {
+            Foreign::start(experiment, traffic, cpus, record, stop, observer)
+        });
     }
     let sliced = modes::with_host(experiment);
     let experiment = sliced.as_ref().unwrap_or(experiment);
@@ -62,40 +66,26 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     if let Some(told) = &told {
         observer.warn(&told.to_string());
     }
-    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
     let mut starts: Vec<Start> = Vec::new();
-    if experiment.is_timed() {
+    if experiment.asks() != Question::Counts {
         starts.push(boxed(|record: &mut Record, observer: &mut dyn Observer| {
             record.warnings.extend(told);
             SingleServer::start(experiment, cpus, record, stop, observer)
         }));
     }
-    if experiment.methods.contains(&Method::Counting) {
+    if experiment.uses(Method::Counting) {
         Counting::require()?;
         starts.push(boxed(move |record: &mut Record, observer: &mut dyn Observer| {
             Counting::start(experiment, cpus, record, stop, observer)
         }));
     }
-    run_in_turn(&experiment.question, &experiment.measure, stop, observer, starts)
-}
-
-/// The same where the load is somebody else's.
-fn run_under_foreign_traffic(
-    experiment: &Experiment,
-    traffic: &ForeignTraffic,
-    stop: &AtomicBool,
-    observer: &mut dyn Observer,
-) -> Result<Finished> {
-    let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
-    runner::run(&experiment.question, &experiment.measure, stop, observer, move |record, observer| {
-        Foreign::start(experiment, traffic, cpus, record, stop, observer)
-    })
+    run_in_turn(question, measure, stop, observer, starts)
 }
 
 /// Rounds with slices in so much time. On machines each has blocks too, and must be long enough for them.
 fn rounds_with_slices(experiment: &Experiment, time: Duration) -> u32 {
     let mut rounds = sliced_rounds(time);
-    if !experiment.machines.is_empty() {
+    if let Question::Machines(_) = experiment.asks() {
         let blocks = BLOCK_OF_MACHINES * experiment.configurations.len() as u32;
         let with_blocks = time.mul_f64(BLOCKS_SHARE_OF_MACHINES).as_secs_f64() / blocks.as_secs_f64();
         rounds = rounds.min(with_blocks as u32).max(SLICED_ROUNDS_MIN);
@@ -206,7 +196,7 @@ impl<'a> SingleServer<'a> {
         manifest::describe(&mut record.manifest, &mut testbed);
         record.warnings.extend(manifest::same_version(&record.manifest));
         let as_is = testbed.servers.iter().position(|server| server.model.is_untouched()).unwrap_or(0);
-        if experiment.server.kind == ServerName::Command && testbed.instance(as_is).is_some() {
+        if experiment.server.kind.is_users_own() && testbed.instance(as_is).is_some() {
             manifest::describe_seen(&mut record.manifest, &seen(&testbed, as_is).or_fault(Fault::Server)?);
         }
         observer.step("starting the load process");
@@ -258,10 +248,6 @@ impl<'a> SingleServer<'a> {
         self.fresh.start(&mut self.testbed, &replaced, until)
     }
 
-    fn is_own_command(&self) -> bool {
-        self.experiment.server.kind == ServerName::Command
-    }
-
     /// Of these configurations, those whose server is replaced by another one of its kind: for each of its blocks where
     /// the experiment says so, for each round where there are slices. One start differs from the next by more than
     /// slices would show. A server of the user's own may need more memory than there is for several, the session that
@@ -270,7 +256,9 @@ impl<'a> SingleServer<'a> {
         let is_replaced = |index: usize| {
             let server = &self.testbed.servers[index];
             let unsliced = server.model.base.is_some();
-            let keeps = unsliced || server.model.noop.contains(Stage::SessionCache) || self.is_own_command();
+            let keeps = unsliced
+                || server.model.noop.contains(Stage::SessionCache)
+                || self.experiment.server.kind.is_users_own();
             self.experiment.measure.fresh_servers || self.is_sliced && !keeps && self.testbed.host(index) == index
         };
         indices.iter().copied().filter(|index| is_replaced(*index)).collect()

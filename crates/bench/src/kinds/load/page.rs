@@ -78,7 +78,7 @@ pub fn answer(summary: &LoadSummary) -> String {
 
 /// Where data cost as much as the connection.
 fn crossing_in_words(Crossing { bytes }: &Crossing) -> String {
-    match (bytes.low.is_finite() && bytes.high.is_finite(), bytes.value.is_finite()) {
+    match (bytes.has_interval(), bytes.is_known()) {
         (true, _) => format!(
             "Up to {} a hit costs the server more for its connection with the handshake than for its bytes.",
             bytes.told(format_binary_bytes)

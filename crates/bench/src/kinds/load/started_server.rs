@@ -26,7 +26,7 @@ pub struct Started {
 /// # Errors
 /// Names the key.
 pub fn check(server: &StartedServer, url: &Url) -> Result<()> {
-    ensure!(server.kind != ServerName::Command, "`[server]` starts one that is installed; a command has a URL");
+    ensure!(!server.kind.is_users_own(), "`[server]` starts one that is installed; a command has a URL");
     ensure!(url.tls, "`[server]` is one with TLS: the URL is an https one, of which the path counts");
     ensure!(server.object_bytes > 0, "`server.object_bytes` must be above 0");
     ensure!(

@@ -6,7 +6,7 @@ use tlsdyno_record::model::{Accelerator, Batch, ConfigurationModel, Experiment, 
 use tlsdyno_servers::{driver_of, having};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::{check_sessions, server};
+use super::{check_sessions, expect, own_server, server};
 
 /// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;
@@ -20,10 +20,10 @@ pub(super) fn check(experiment: &Experiment, index: usize) -> Result<()> {
     let tls = model.tls.applied(&experiment.tls);
     check_combination(model.noop)?;
     check_hardware(model)?;
+    own_server::check_configuration(experiment, model, &tls)?;
     server::check_tls(&tls, experiment.server.kind)?;
-    ensure!(model.workers.is_none_or(|workers| (1..=WORKERS_MAX).contains(&workers)), "`workers`: 1 to {WORKERS_MAX}");
-    let processors = model.processors.map_or(1, |processors| processors.count);
-    let workers = model.workers.unwrap_or(processors);
+    let workers = model.workers.unwrap_or(model.processors.map_or(1, |processors| processors.count));
+    expect("workers", workers, model.workers.is_none() || (1..=WORKERS_MAX).contains(&workers), "1 to 256")?;
     check_sessions(experiment, model.server(experiment.server.kind), &tls, workers)?;
     check_shim(model.noop, &tls)?;
     let alters = model.needs_provider() || model.needs_shim();
@@ -66,14 +66,13 @@ fn check_server(experiment: &Experiment, model: &ConfigurationModel) -> Result<(
         "only {able} goes on while an accelerator works; leave `asynchronous` out, or choose --server {able}",
         able = having(|able| able.asynchronous)
     );
+    let [is_own, is_beside_own] =
+        [model.server.unwrap_or_default(), experiment.server.kind].map(ServerName::is_users_own);
     ensure!(
-        model.server != Some(ServerName::Command) && model.server != Some(experiment.server.kind),
+        !is_own && model.server != Some(experiment.server.kind),
         "`server` names another server that tlsdyno configures than the experiment's"
     );
-    ensure!(
-        model.server.is_none() || experiment.server.kind != ServerName::Command,
-        "beside a server command there is no other server"
-    );
+    ensure!(model.server.is_none() || !is_beside_own, "beside a server command there is no other server");
     ensure!(
         model.page_cost_us.is_none() || server == ServerName::Builtin,
         "only the built-in server makes pages of a stated cost (`page_cost_us`); choose --server builtin"
@@ -119,13 +118,10 @@ fn setting(model: &ConfigurationModel) -> ConfigurationModel {
 
 /// Emulated hardware that makes sense.
 fn check_hardware(model: &ConfigurationModel) -> Result<()> {
-    let positive = |value: f64| value.is_finite() && value > 0.0;
     if let Some(Processors { count, speed }) = model.processors {
-        ensure!(count > 0, "`processors.count` must be at least 1");
-        ensure!(
-            (SPEED_MIN..=1.0).contains(&speed),
-            "`processors.speed = {speed}`: expected a part of a real processor, {SPEED_MIN} to 1"
-        );
+        expect("processors.count", count, count > 0, "at least 1")?;
+        let is_emulated = (SPEED_MIN..=1.0).contains(&speed);
+        expect("processors.speed", speed, is_emulated, "a part of a real processor, 0.01 to 1")?;
     }
     if let Some(accelerator) = &model.accelerator {
         check_accelerator(accelerator)?;
@@ -138,19 +134,12 @@ fn check_hardware(model: &ConfigurationModel) -> Result<()> {
             "an accelerator takes the place of `authentication`: leave that out of `noop`"
         );
     }
-    if let Some(cost_us) = model.page_cost_us {
-        ensure!(
-            positive(cost_us) && cost_us < 1e7,
-            "`page_cost_us = {cost_us}`: expected microseconds of CPU time, 0 to 10,000,000"
-        );
+    if let Some(us) = model.page_cost_us {
+        expect("page_cost_us", us, us > 0.0 && us < 1e7, "microseconds of CPU time, 0 to 10,000,000")?;
     }
-    if let Some(burn_us) = model.burn_us {
-        ensure!(
-            (0.0..1e6).contains(&burn_us),
-            "`burn_us = {burn_us}`: expected microseconds of CPU time, 0 to 1,000,000"
-        );
-    }
-    Ok(())
+    model.burn_us.map_or(Ok(()), |us| {
+        expect("burn_us", us, (0.0..1e6).contains(&us), "microseconds of CPU time, 0 to 1,000,000")
+    })
 }
 
 /// An accelerator that can be emulated.
@@ -158,12 +147,8 @@ fn check_hardware(model: &ConfigurationModel) -> Result<()> {
 /// # Errors
 /// What it lacks, or what of it cannot be.
 pub fn check_accelerator(accelerator: &Accelerator) -> Result<()> {
-    ensure!(
-        (1..=layout::ENGINES_MAX as u32).contains(&accelerator.engines),
-        "`accelerator.engines = {}`: expected 1 to {}",
-        accelerator.engines,
-        layout::ENGINES_MAX
-    );
+    let (engines, most) = (accelerator.engines, layout::ENGINES_MAX as u32);
+    expect("accelerator.engines", engines, (1..=most).contains(&engines), &format!("1 to {most}"))?;
     let given = [accelerator.operation_us.is_some(), accelerator.cpu_rates.is_some(), accelerator.card.is_some()];
     ensure!(
         given.into_iter().filter(|given| *given).count() == 1,

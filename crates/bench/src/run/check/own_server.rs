@@ -2,57 +2,54 @@
 //! installed one, or where the command has a place for them. Others are refused; none is left out in silence.
 
 use anyhow::{Result, ensure};
-use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls, TlsChange};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls, TlsChange};
 use tlsdyno_servers::CommandSpec;
 use tlsdyno_tls::Version;
 
 use crate::run::own_command::{command_spec, command_specs, shows_ours};
 
-/// Refuses settings of a user's own server that have no effect on it.
+/// Refuses settings of a user's own server that have no effect on it, in all configurations.
 ///
 /// # Errors
 /// Which one, whose it is, and what to do.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
-    if experiment.server.kind != ServerName::Command {
-        let is_of_copies = |of: &ConfigurationModel| of.tls.keep_alive_s.or(of.tls.record_bytes).is_some();
-        let changed = experiment.configurations.iter().find(|of| is_of_copies(of));
+    let all = experiment.tls.of_server();
+    let mut commands = command_specs(experiment).into_iter();
+    commands.try_for_each(|command| refuse_idle(&all, &command, &experiment.tls, true))
+}
+
+/// Refuses those that only this configuration asks for. The caller names it.
+pub(super) fn check_configuration(experiment: &Experiment, model: &ConfigurationModel, tls: &Tls) -> Result<()> {
+    if !experiment.server.kind.is_users_own() {
         ensure!(
-            changed.is_none(),
-            "configuration `{}`: `tls.keep_alive_s` and `tls.record_bytes` are for the copy of an installed server; \
-             leave them out",
-            changed.map_or("", |of| of.name.as_str())
+            model.tls.keep_alive_s.or(model.tls.record_bytes).is_none(),
+            "`tls.keep_alive_s` and `tls.record_bytes` are for the copy of an installed server; leave them out"
         );
         return Ok(());
     }
-    let all = experiment.tls.of_server();
-    for command in command_specs(experiment) {
-        refuse_idle(&all, &command, &experiment.tls, None)?;
-    }
-    for model in &experiment.configurations {
-        let (command, tls) = (command_spec(experiment, Some(model)), model.tls.applied(&experiment.tls));
-        refuse_idle(&model.tls, &command, &tls, Some(&model.name))?;
-        check_processors(model)?;
-    }
+    refuse_idle(&model.tls, &command_spec(experiment, Some(model)), tls, false)?;
+    let count = model.processors.map_or(1, |processors| processors.count);
+    let idle = "has no effect here: how many workers a server of your own has stands in its own configuration";
+    ensure!(model.workers.is_none(), "`workers` {idle}");
+    ensure!(
+        count == 1,
+        "`processors.count = {count}` {idle}. Name one with as many by `server_command`, or use --server nginx"
+    );
     Ok(())
 }
 
-/// Refuses what is asked for and has no effect. `configuration`: that asks for it; `None`: all do.
-fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuration: Option<&str>) -> Result<()> {
+/// Refuses what is asked for and has no effect. `by_all`: not by a single configuration.
+fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, by_all: bool) -> Result<()> {
     const CERTIFICATE: &str = "the certificate";
     let shown = shows_ours(command, tls);
+    // Who does not offer to take any ticket gets none.
+    let can_leave_out = tls.version == Version::Tls12;
     // What is not here is offered by clients, and the preflight sees what becomes of it. The last: a command that is
     // not the copy of an installed configuration can have it.
     let settings = [
         ("certificate", "--cert", CERTIFICATE, asked.certificate.is_some(), shown),
         ("chain_count", "", CERTIFICATE, asked.chain_count.is_some(), shown),
-        // Who does not offer to take any ticket gets none.
-        (
-            "tickets",
-            "--no-tickets",
-            "whether it issues tickets",
-            asked.tickets.is_some(),
-            tls.version == Version::Tls12,
-        ),
+        ("tickets", "--no-tickets", "whether it issues tickets", asked.tickets.is_some(), can_leave_out),
         ("ticket_keys", "--ticket-keys", "where the keys of its tickets come from", asked.ticket_keys.is_some(), false),
         ("session_cache", "--session-cache", "where it keeps sessions", asked.session_cache.is_some(), false),
         ("session_timeout_s", "", "how long its sessions last", asked.session_timeout_s.is_some(), false),
@@ -62,13 +59,8 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuratio
     for (key, flag, what, _, can_have) in settings.into_iter().filter(|(.., is_asked, _)| *is_asked) {
         let is_copy = command.installed.is_some();
         let is_applied = if is_copy { key != "chain_count" || tls.certificate.is_some() } else { can_have };
-        let (whose, another) = match configuration {
-            Some(name) => {
-                (format!("configuration `{name}`: `tls.{key}`"), "name another server by `server_command` there")
-            }
-            None if flag.is_empty() => (format!("`tls.{key}`"), "leave it out"),
-            None => (format!("{flag} (`tls.{key}`)"), "leave it out"),
-        };
+        let whose = if by_all && !flag.is_empty() { format!("{flag} (`tls.{key}`)") } else { format!("`tls.{key}`") };
+        let another = if by_all { "leave it out" } else { "name another server by `server_command` there" };
         let places = "put {certificate} and {key} into the command or a file that it names, ";
         ensure!(
             is_applied || is_copy,
@@ -81,24 +73,6 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, configuratio
     Ok(())
 }
 
-/// A server of others has as many workers as its configuration says.
-fn check_processors(model: &ConfigurationModel) -> Result<()> {
-    let count = model.processors.map_or(1, |processors| processors.count);
-    ensure!(
-        model.workers.is_none(),
-        "configuration `{}`: `workers` has no effect here: how many a server of your own has stands in its own \
-         configuration",
-        model.name
-    );
-    ensure!(
-        count == 1,
-        "configuration `{}`: `processors.count = {count}` has no effect here: how many workers a server of your own \
-         has stands in its own configuration. Name one with as many by `server_command`, or use --server nginx",
-        model.name
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use tlsdyno_tls::{Group, Suite};
@@ -106,7 +80,7 @@ mod tests {
     use super::*;
     use crate::run::check::CheckExperiment;
     use tlsdyno_record::model::workload::WorkloadSpec;
-    use tlsdyno_record::model::{CertificateKind, Processors, Server, SessionCache, TicketKeys};
+    use tlsdyno_record::model::{CertificateKind, Processors, Server, ServerName, SessionCache, TicketKeys};
 
     /// A server that is nobody's but the user's.
     const OWN: &str = "server -p {port}";
@@ -235,7 +209,7 @@ mod tests {
             processors,
             ..ConfigurationModel::as_is()
         });
-        assert!(of.check().unwrap_err().to_string().contains("`processors.count = 2`"));
+        assert!(format!("{:#}", of.check().unwrap_err()).contains("`processors.count = 2`"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_base::listening;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, Server, ServerName, Tls};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Question, Server, ServerName, Tls};
 use tlsdyno_servers::CommandSpec;
 use tlsdyno_tls::Version;
 use tlsdyno_tls::suite::KeyExchange;
@@ -15,7 +15,7 @@ use crate::run::own_command::command_specs;
 /// A server command with its address, or neither.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     let server = &experiment.server;
-    if server.kind != ServerName::Command {
+    if !server.kind.is_users_own() {
         let builds = experiment.configurations.iter().any(|model| model.server_command.is_some());
         ensure!(server.command.is_none() && !builds, "a server command goes with server kind `command`");
         return Ok(());
@@ -53,7 +53,7 @@ fn check_reach(experiment: &Experiment, text: &str, ip: IpAddr) -> Result<()> {
          `tlsdyno reuse`), not ablated, because tlsdyno must start it; give an address on loopback, for example \
          127.0.0.1:{{port}}, or --allow-insecure-listen if the command starts it in an isolated network namespace"
     );
-    if let Some(traffic) = &experiment.foreign_traffic {
+    if let Question::ForeignTraffic(traffic) = experiment.asks() {
         ensure!(
             traffic.open_listen,
             "other hosts can reach `{text}`. Doubling breaks nothing: TLS stays as secure as it is, and takes more \
@@ -64,22 +64,19 @@ fn check_reach(experiment: &Experiment, text: &str, ip: IpAddr) -> Result<()> {
     let tls = |model: &ConfigurationModel| model.tls.applied(&experiment.tls);
     let small = std::iter::once(experiment.tls.clone()).chain(experiment.configurations.iter().map(tls));
     let small = small.map(|tls| tls.certificate()).find(|certificate| certificate.is_small_rsa());
-    if let Some(certificate) = small {
-        bail!(
-            "other hosts can reach `{text}`, and certificate {certificate} protects nothing any more; let it \
-             listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this \
-             network is isolated"
-        );
-    }
     let alters = |model: &ConfigurationModel| model.needs_provider() || model.needs_shim();
-    // Without configurations it is the usual ones, which switch stages off.
-    ensure!(
-        !experiment.configurations.is_empty() && !experiment.configurations.iter().any(alters),
-        "other hosts can reach `{text}`, where parts of the server's cryptography will be switched off; let it \
-         listen on loopback only, for example 127.0.0.1:{{port}}, or give --allow-insecure-listen if this network \
-         is isolated"
-    );
-    Ok(())
+    let danger = match small {
+        Some(certificate) => format!("and certificate {certificate} protects nothing any more"),
+        // Without configurations it is the usual ones, which switch stages off.
+        None if experiment.configurations.is_empty() || experiment.configurations.iter().any(alters) => {
+            "where parts of the server's cryptography will be switched off".to_owned()
+        }
+        None => return Ok(()),
+    };
+    bail!(
+        "other hosts can reach `{text}`, {danger}; let it listen on loopback only, for example 127.0.0.1:{{port}}, or \
+         give --allow-insecure-listen if this network is isolated"
+    )
 }
 
 /// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a
@@ -130,7 +127,7 @@ pub(super) fn check_tls(tls: &Tls, server: ServerName) -> Result<()> {
         of = suite.version()
     );
     // What a server of the user's own has is not known where nothing is asked of it.
-    if server == ServerName::Command && tls.certificate.is_none() {
+    if server.is_users_own() && tls.certificate.is_none() {
         return Ok(());
     }
     let rsa_certificate = certificate.is_rsa();

@@ -49,6 +49,59 @@ fn two_libraries_are_compared_by_removing_and_no_more() {
 }
 
 #[test]
+fn what_does_not_go_together_is_refused() {
+    const OWN: &str = "kind = \"command\"\ncommand = \"x {docroot} {port}\"\naddress = \"127.0.0.1:{port}\"\n";
+    const FIXED: &str = "kind = \"command\"\ncommand = \"x {docroot}\"\naddress = \"127.0.0.1:443\"\n";
+    let refused = |more: &str, server: &str, tables: &str| {
+        let text = format!("question = \"q\"\n{more}\n[server]\n{server}{tables}");
+        Experiment::from_toml(&text, Path::new("/")).map_or_else(|error| format!("{error:#}"), |_| String::new())
+    };
+    let (doubling, workers) = ("method = \"doubling\"", "[workers]\nworkers = 2\n");
+    let foreign = |more: &str| format!("[foreign_traffic]\n{more}");
+    assert_eq!(refused(doubling, OWN, &foreign("")), "");
+    for (method, server, more, why) in [
+        ("method = \"removing\"", OWN, "", "without other methods"),
+        (doubling, "", "", "without a server of ours"),
+        (doubling, OWN, "[[configuration]]\nname = \"as is\"\n", "no stages computed twice"),
+        (doubling, &format!("{OWN}libraries = [\"/a\"]\n"), "", "without libraries"),
+        (doubling, OWN, workers, "without workers"),
+        (doubling, OWN, "[network]\ndelay_ms = 5\n", "without a network"),
+        ("method = \"doubling\"\nmachines = [\"500\"]", OWN, "", "without `machines`"),
+    ] {
+        let said = refused(method, server, &foreign(more));
+        assert!(said.starts_with("foreign traffic goes without") && said.contains(why), "{why}: {said}");
+    }
+    let counting = "method = \"counting\"";
+    assert_eq!(refused(counting, "kind = \"nginx\"\n", ""), "");
+    for (server, more, why) in [
+        ("", "", "the built-in server"),
+        (FIXED, "", "a fixed port"),
+        ("kind = \"nginx\"\n", workers, "workers"),
+        ("kind = \"nginx\"\n", "[network]\ndelay_ms = 5\n", "a network"),
+    ] {
+        let said = refused(counting, server, more);
+        assert!(said.starts_with("method `counting` goes without") && said.contains(why), "{why}: {said}");
+    }
+    let fresh = "[measure]\nfresh_servers = true\n";
+    assert!(refused("", OWN, fresh).starts_with("`measure.fresh_servers` goes without a command of your own"));
+    let untouched = format!("{fresh}[[configuration]]\nname = \"as is\"\n");
+    assert!(refused("machines = [\"500\"]", "", &untouched).contains("goes without `machines`"));
+}
+
+#[test]
+fn an_experiment_asks_one_question() {
+    let asks = |more: &str| {
+        let text = format!("question = \"q\"\n{more}");
+        format!("{:?}", Experiment::from_toml(&text, Path::new("/")).unwrap().asks())
+    };
+    assert_eq!(asks(""), "Costs");
+    assert_eq!(asks("method = [\"removing\", \"counting\"]\n[server]\nkind = \"nginx\""), "Costs");
+    assert_eq!(asks("method = \"counting\"\n[server]\nkind = \"nginx\""), "Counts");
+    assert_eq!(asks("[server]\nlibraries = [\"/a\", \"/b\"]"), "Libraries");
+    assert!(asks("machines = [\"500\"]").starts_with("Machines(["));
+}
+
+#[test]
 fn an_experiment_survives_the_round_trip_through_toml() {
     let mut experiment =
         Experiment { measure: Measure { seed: Some(7), ..Measure::default() }, ..Experiment::default() };

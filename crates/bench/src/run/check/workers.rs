@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Result, ensure};
 use tlsdyno_base::listening;
-use tlsdyno_record::model::{Experiment, Method, ServerName, WorkersModel};
+use tlsdyno_record::model::{Experiment, WorkersModel};
 use tlsdyno_tls::Effort;
 
 /// A load that workers may make, and the servers that it is for, as far as all experiments are alike in them.
@@ -74,7 +74,7 @@ impl FarLoad<'_> {
 /// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts of
 /// its cryptography is known by its address: this machine, and the workers that have joined.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
-    let is_command = experiment.server.kind == ServerName::Command;
+    let is_command = experiment.server.kind.is_users_own();
     let has_address = experiment.server.address.is_some() && !(is_command && experiment.workers.is_none());
     let configured = experiment.configurations.iter().map(|model| model.tls.applied(&experiment.tls));
     let far = FarLoad {
@@ -89,11 +89,6 @@ pub(super) fn check(experiment: &Experiment) -> Result<()> {
     if experiment.workers.is_none() {
         return Ok(());
     }
-    ensure!(experiment.foreign_traffic.is_none(), "foreign traffic is made by others, not by workers; leave them out");
-    ensure!(
-        !experiment.methods.contains(&Method::Counting),
-        "method `counting` needs no load that this machine cannot make; leave the workers out"
-    );
     let Some(ip) = beyond else { return Ok(()) };
     ensure!(
         experiment.server.plain_ip()?.is_none_or(|plain| plain == ip),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::interrupt;
-use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, Tls};
 use tlsdyno_record::store::{Configuration, Preflight, Record, Role, Warning};
 use tlsdyno_servers::quota;
 use tlsdyno_tls::{Stage, StageSet};
@@ -141,7 +141,7 @@ pub fn start_and_check(
         let log = testbed.instance(index).map(|instance| instance.log_tail()).unwrap_or_default();
         require_untouched(&configuration, &testbed.experiment.tls, &log)?;
         let unmapped = checks.iter().find(|check| !check.passed && check.name.ends_with(IS_MAPPED));
-        if let Some(Check { seen, .. }) = unmapped.filter(|_| testbed.experiment.server.kind == ServerName::Command) {
+        if let Some(Check { seen, .. }) = unmapped.filter(|_| testbed.experiment.server.kind.is_users_own()) {
             // Nor will it have what the other configurations put into it.
             return Err(anyhow!("{seen}. `tlsdyno cost` measures it from outside")).or_fault(Fault::Environment);
         }

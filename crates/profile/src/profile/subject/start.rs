@@ -16,7 +16,7 @@ use tlsdyno_bench::run::sliced::SlicedPart;
 use tlsdyno_bench::run::testbed::Testbed;
 use tlsdyno_engine::load::{Plan, Resumption};
 use tlsdyno_native::{Clock, Profiling};
-use tlsdyno_record::model::{Experiment, ServerName};
+use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::warning::shared_cpus;
 use tlsdyno_record::store::{Configuration, KindPart, Record, Warning};
 use tlsdyno_tls::{Stage, StageSet};
@@ -82,7 +82,7 @@ impl Profile {
         let plans = cells.iter().map(|placed| plan(&testbed, placed)).collect::<Result<Vec<_>>>()?;
         let load = testbed.start_load_on(&plans)?;
         let rounds = sliced_rounds(Duration::from_secs_f64(experiment.measure.time_s));
-        let is_own = servers.server.kind == ServerName::Command;
+        let is_own = servers.server.kind.is_users_own();
         let keeps_sessions = cells.iter().any(|placed| placed.cell.handshakes == Handshakes::Resumed);
         let mut profile = Profile {
             sweeps: Sweeps::new(parts(&cells, &testbed), keeps_sessions, false),

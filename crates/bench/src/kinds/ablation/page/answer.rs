@@ -6,47 +6,43 @@ use tlsdyno_base::units::{format_interval, format_percent};
 use tlsdyno_stats::compared::CPU_START_TO_START_PERCENT;
 use tlsdyno_stats::findings::{RemedyFinding, Unmeasured};
 use tlsdyno_stats::shares::{MISSING, PLAIN_HTTP};
-use tlsdyno_stats::statement::Difference;
+use tlsdyno_stats::summary::OfQuestion;
 use tlsdyno_stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
 use tlsdyno_tls::Stage;
 
 use super::remedies::{doubtful, gain_in_words};
 use super::{findings, libraries, methods, traffic};
 use crate::report::compared;
-use crate::report::compared::Builds;
 use crate::report::text::{
     capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label,
 };
 
-/// Findings the record's question from its CPU shares, without claiming what the intervals do not support.
+/// Answers the record's question, without claiming what the intervals do not support: by what only this question has,
+/// then by the first of those that it has.
 pub fn answer(summary: &Summary) -> String {
-    if let Some(answer) = traffic::answer(summary) {
-        return answer;
-    }
-    if let Some(libraries) = &summary.libraries {
-        return libraries::sentence(libraries);
-    }
-    if let Some(Builds { sentence: answer, .. }) = compared::builds(summary, CPU_START_TO_START_PERCENT) {
-        return answer;
-    }
+    let of_question = match &summary.of_question {
+        Some(OfQuestion::Traffic(traffic)) => Some(traffic::sentence(traffic)),
+        Some(OfQuestion::Libraries(libraries)) => Some(libraries::sentence(libraries)),
+        Some(OfQuestion::Machines(_)) | None => {
+            compared::builds(summary, CPU_START_TO_START_PERCENT).map(|builds| builds.sentence)
+        }
+    };
     let shares: Vec<&Share> = summary.shares.by(Metric::Cpu).collect();
-    if let (true, Some(instrument)) = (shares.is_empty(), instrument(summary)) {
-        return format!(
-            "The idle {} {} {} of this server's CPU per hit.",
-            loaded_label(summary.loaded),
-            if summary.loaded == Loaded::Both { "cost" } else { "costs" },
-            difference_with_interval(instrument)
-        );
-    }
     // Shares that nobody named are by-products of an experiment that asks for something else.
     let asks_for_shares = shares.iter().any(|share| share.stage == MISSING);
-    let asked = || from_comparisons(summary).or_else(|| from_remedies(summary));
-    if let Some(answer) = (!asks_for_shares).then(asked).flatten() {
-        return answer;
-    }
-    if let (true, Some(answer)) = (shares.is_empty(), methods::counted_answer(summary)) {
-        return answer;
-    }
+    let has_none = shares.is_empty();
+    let others: [(bool, fn(&Summary) -> Option<String>); 4] = [
+        (has_none, instrument),
+        (!asks_for_shares, from_comparisons),
+        (!asks_for_shares, from_remedies),
+        (has_none, methods::counted_answer),
+    ];
+    let other = || others.into_iter().filter(|(is_asked, _)| *is_asked).find_map(|(_, answer)| answer(summary));
+    of_question.or_else(other).unwrap_or_else(|| from_shares(summary, &shares))
+}
+
+/// The costliest stages, and what TLS as a whole costs.
+fn from_shares(summary: &Summary, shares: &[&Share]) -> String {
     let unmeasured = unmeasured(summary);
     if shares.is_empty() {
         return "There is no answer: no round was measured in which the server as is and another configuration could \
@@ -57,9 +53,8 @@ pub fn answer(summary: &Summary) -> String {
     let mut stages: Vec<&Share> = shares.iter().copied().filter(|share| share.is_step()).collect();
     stages.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     let plain = shares.iter().find(|share| share.stage == PLAIN_HTTP);
-    let all_measured = unmeasured.is_empty();
     let plain = plain.map_or_else(String::new, |plain| without_tls(plain));
-    format!("{}{unmeasured}{plain}", costliest(&stages, all_measured))
+    format!("{}{unmeasured}{plain}", costliest(&stages, unmeasured.is_empty()))
 }
 
 /// What was to be measured and was not, each in a sentence: it may well cost the most.
@@ -81,8 +76,14 @@ fn unmeasured(summary: &Summary) -> String {
     summary.findings.unmeasured.iter().map(said).collect()
 }
 
-fn instrument(summary: &Summary) -> Option<&Difference> {
-    summary.shares.instrument.iter().find(|difference| difference.metric == Metric::Cpu)
+fn instrument(summary: &Summary) -> Option<String> {
+    let cost = summary.shares.instrument.iter().find(|difference| difference.metric == Metric::Cpu)?;
+    Some(format!(
+        "The idle {} {} {} of this server's CPU per hit.",
+        loaded_label(summary.loaded),
+        if summary.loaded == Loaded::Both { "cost" } else { "costs" },
+        difference_with_interval(cost)
+    ))
 }
 
 /// The most comparisons that an answer tells.
@@ -220,7 +221,7 @@ fn listed(texts: impl Iterator<Item = String>) -> String {
 }
 
 fn without_tls(plain: &Share) -> String {
-    if !plain.known || !plain.low.is_finite() || !plain.high.is_finite() {
+    if !plain.known || !plain.estimate().has_interval() {
         return " What the same hits would need without TLS could not be told.".to_owned();
     }
     let times = |percent: f64| format!("{:.1}", 100.0 / percent);
@@ -261,26 +262,7 @@ mod tests {
             left: stage == "plain_http" || stage == "other_tls",
         };
         let shares = Shares { shares: shares.iter().map(share).collect(), ..Shares::default() };
-        Summary {
-            shares,
-            between_runs: vec![],
-            by_methods: vec![],
-            counted: None,
-            libraries: None,
-            traffic: None,
-            findings: Findings::default(),
-            machines: None,
-            published: None,
-            configurations: vec![],
-            rounds: 9,
-            sweeps: 0,
-            precision: None,
-            warnings: vec![],
-            detection: tlsdyno_stats::calibration::Detection { limit_percent: None, sentence: String::new() },
-            pace: None,
-            moment: None,
-            loaded: Loaded::default(),
-        }
+        Summary { shares, rounds: 9, ..Summary::default() }
     }
 
     fn of(shares: &[(&str, f64, f64)]) -> String {

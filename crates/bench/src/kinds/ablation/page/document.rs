@@ -5,7 +5,7 @@ use tlsdyno_base::histogram::Percentiles;
 use tlsdyno_base::units::{
     NONE, format_count, format_interval, format_micros, format_percent, format_quantity, format_tenths,
 };
-use tlsdyno_record::model::{Experiment, ShareModel};
+use tlsdyno_record::model::{Experiment, Question, ShareModel};
 use tlsdyno_record::store::{Record, Role};
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::moment::Moment;
@@ -13,7 +13,7 @@ use tlsdyno_stats::pace::Pace;
 use tlsdyno_stats::scoreboard::claims;
 use tlsdyno_stats::shares::MISSING;
 use tlsdyno_stats::statement::Difference;
-use tlsdyno_stats::summary::Precision;
+use tlsdyno_stats::summary::{OfQuestion, Precision};
 use tlsdyno_stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
 
 use super::answer::answer;
@@ -31,10 +31,17 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let rounds = Rounds { rounds: summary.rounds, sweeps: summary.sweeps, has_rates: summary.has_rates() };
     let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
     let warnings = circumstances::warnings(circumstances::texts(&summary.warnings, parts));
-    if let Some(section) = traffic::section(record, summary) {
-        let method = Method::Doubling(rounds);
-        return circumstances::document(record, summary.rounds, answer(summary), vec![section, warnings], method);
-    }
+    let experiment = record.kind_part.of::<Experiment>();
+    let asks = experiment.map_or(Question::Costs, Experiment::asks);
+    let whole = |sections, method| circumstances::document(record, summary.rounds, answer(summary), sections, method);
+    let (first, on_machines) = match (asks, &summary.of_question) {
+        (Question::ForeignTraffic(foreign), Some(OfQuestion::Traffic(traffic))) => {
+            return whole(vec![traffic::section(foreign, traffic), warnings], Method::Doubling(rounds));
+        }
+        (_, Some(OfQuestion::Libraries(libraries))) => (Some(libraries::section(libraries)), Vec::new()),
+        (_, Some(OfQuestion::Machines(of))) => (None, machines::sections(of, summary)),
+        _ => (None, Vec::new()),
+    };
     let remedies = remedies::section(record, summary);
     let best = remedies.as_ref().and_then(|section| match section.parts.get(1) {
         Some(Content::Items(items)) => items.first().filter(|item| !item.muted),
@@ -43,15 +50,15 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let see_also = best.map(|item| ("remedies", format!("What to do about it: {}", item.head)));
     let findings = [findings::comparisons(summary), accelerators::section(summary), findings::setup_and_data(summary)];
     let noted = shares(record, summary).notes(methods::doubling_note(record, summary));
-    let mut sections: Vec<Section> = libraries::section(summary).into_iter().chain([noted]).collect();
+    let mut sections: Vec<Section> = first.into_iter().chain([noted]).collect();
     sections.extend(between_runs::section(record, summary));
     sections.push(warnings.clone().on(Medium::Page));
     sections.extend(methods::section(summary).into_iter().chain(methods::counts(summary)));
-    if record.kind_part.of::<Experiment>().is_some_and(|experiment| !experiment.is_timed()) {
+    if asks == Question::Counts {
         sections.push(warnings.on(Medium::Terminal));
-        return circumstances::document(record, summary.rounds, answer(summary), sections, Method::Counting);
+        return whole(sections, Method::Counting);
     }
-    sections.extend(summary.machines.iter().flat_map(|of| machines::sections(of, summary)));
+    sections.extend(on_machines);
     sections.push(scoreboard::section("What became of the paper's claims", &claims(summary)));
     sections.extend(findings.into_iter().flatten().chain(published::sections(summary)));
     sections.extend(summary.has_rates().then(|| throughput(summary)));
@@ -59,8 +66,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     sections.extend(latency(summary));
     sections.push(warnings.on(Medium::Terminal));
     // What the question is comes first.
-    let asks_for_remedies =
-        record.kind_part.of::<Experiment>().is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
+    let asks_for_remedies = experiment.is_some_and(|of| of.comparisons.is_empty() && of.paper.is_none());
     match remedies {
         Some(section) if asks_for_remedies => sections.insert(0, section),
         other => sections.extend(other),
@@ -68,7 +74,7 @@ pub fn document(record: &Record, summary: &Summary) -> Document {
     let see_also = see_also.filter(|_| !asks_for_remedies);
     let replaces = summary.configurations.iter().any(|of| !of.noop.is_empty());
     let method = if replaces { Method::Stages(rounds) } else { Method::Doubling(rounds) };
-    Document { see_also, ..circumstances::document(record, summary.rounds, answer(summary), sections, method) }
+    Document { see_also, ..whole(sections, method) }
 }
 
 /// A share by CPU, and by time where hits per second were measured.
@@ -129,7 +135,7 @@ fn shares(record: &Record, summary: &Summary) -> Section {
 /// The shares of CPU time known so far, the largest first.
 pub fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
     // The first round has no interval, but a value.
-    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.percent.is_finite()).collect();
+    let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.estimate().is_known()).collect();
     known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     known.truncate(rows);
     let rows = Rows::of(known.iter().copied())
@@ -208,7 +214,7 @@ fn precision(summary: &Summary) -> Option<String> {
 
 /// How long it took, where measuring was bounded and that is known.
 fn times(record: &Record) -> Option<String> {
-    let most_s = record.kind_part.of::<Experiment>().filter(|experiment| experiment.is_timed())?.measure.time_s;
+    let most_s = record.kind_part.of::<Experiment>().filter(|of| of.asks() != Question::Counts)?.measure.time_s;
     let [preparing_s, measuring_s] =
         [record.manifest.preparing_ns, record.manifest.measuring_ns].map(|ns| ns as f64 / 1e9);
     (measuring_s > 0.0).then(|| {

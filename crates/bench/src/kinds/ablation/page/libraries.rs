@@ -2,16 +2,15 @@
 
 use tlsdyno_base::units::format_micros;
 use tlsdyno_report::rows::Rows;
+use tlsdyno_stats::Direction;
 use tlsdyno_stats::libraries::{Libraries, REMAINDER, WHOLE};
 use tlsdyno_stats::statement::SideBySide;
-use tlsdyno_stats::{Direction, Summary};
 
 use crate::report::document::{Section, Tone};
 use crate::report::text::{capitalised, stage_label};
 
-/// The table of both libraries, where there are two.
-pub(super) fn section(summary: &Summary) -> Option<Section> {
-    let libraries = summary.libraries.as_ref()?;
+/// The table of both libraries.
+pub(super) fn section(libraries: &Libraries) -> Section {
     let rows = Rows::of(&libraries.rows)
         .words("server CPU µs/hit", |row| label(&row.stage))
         .number("A", |row| format_micros(row.first.value))
@@ -25,7 +24,7 @@ pub(super) fn section(summary: &Summary) -> Option<Section> {
          overlap, so that the parts need not add up to the whole.",
         libraries.first, libraries.second
     );
-    Some(Section::titled("libraries", "Two libraries").rows(rows).notes([meaning]))
+    Section::titled("libraries", "Two libraries").rows(rows).notes([meaning])
 }
 
 /// What the comparison comes to, and which stage is to blame.

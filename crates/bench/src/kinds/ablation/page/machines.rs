@@ -5,12 +5,11 @@ use serde_json::{Value, json};
 use tlsdyno_base::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
 use tlsdyno_record::store::Role;
 use tlsdyno_stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
-use tlsdyno_stats::{Ratio, Summary};
+use tlsdyno_stats::{Estimate, Ratio, Summary};
 
 use crate::report::cells::bounded;
 use crate::report::charts::{
-    COLOURS, axis, finite_or, layer, names, palette, quantity, rule_mark, side_by_side, strips_with_labels, tooltip,
-    with,
+    COLOURS, axis, layer, names, palette, quantity, rule_mark, side_by_side, strips_with_labels, tooltip, with,
 };
 use crate::report::document::{Cell, Chart, Column, Content, Medium, Section, Table, row};
 use crate::report::text::stage_label;
@@ -98,7 +97,7 @@ fn ours(cell: &OnMachine) -> String {
 }
 
 fn interval(cell: &OnMachine) -> String {
-    let known = cell.hits_per_s.filter(|rate| rate.half_width().is_finite());
+    let known = cell.hits_per_s.filter(Estimate::has_interval);
     known.map_or(NONE.to_owned(), |rate| rate.ends(format_quantity))
 }
 
@@ -123,7 +122,8 @@ fn bars(machines: &Machines) -> Option<Chart> {
                 })
             };
             if let Some(rate) = cell.hits_per_s {
-                let ends = json!({"low": finite_or(rate.low, rate.value), "high": finite_or(rate.high, rate.value)});
+                let [low, high] = rate.drawn().interval();
+                let ends = json!({"low": low, "high": high});
                 rows.push(with(bar("here", rate.value, format!("{} {}", ours(cell), interval(cell))), ends));
             }
             let middle = cell.paper_hits_per_second.or(cell.paper_implied.map(|(low, high)| (low + high) / 2.0));

@@ -44,7 +44,7 @@ pub fn section(summary: &Summary) -> Option<Section> {
 
 /// A share that was counted has no interval.
 fn counted_part(percent: f64) -> PartOfWhole {
-    PartOfWhole::of(percent, [f64::NEG_INFINITY, f64::INFINITY])
+    PartOfWhole::of(percent, [percent; 2])
 }
 
 fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String {
@@ -92,16 +92,17 @@ pub fn counts(summary: &Summary) -> Option<Section> {
 /// The answer from counts alone.
 pub fn counted_answer(summary: &Summary) -> Option<String> {
     summary.counted.as_ref()?;
-    let counted = |row: &ByMethods| Some(row.counting?.percent).filter(|of| counted_part(*of) != PartOfWhole::NotKnown);
-    let share = |row: &ByMethods| counted(row).unwrap_or(f64::NEG_INFINITY);
-    let mut rows: Vec<&ByMethods> = summary.by_methods.iter().filter(|row| counted(row).is_some()).collect();
-    rows.sort_by(|a, b| share(b).total_cmp(&share(a)));
-    Some(match rows[..] {
-        [] => "Instructions per hit of each configuration are in the table below.".to_owned(),
-        [first, ..] => format!(
+    let share = |row: &ByMethods| match counted_part(row.counting?.percent) {
+        PartOfWhole::Number(percent) => Some((stage_label(&row.stage), percent)),
+        _ => None,
+    };
+    let most = summary.by_methods.iter().filter_map(share).max_by(|a, b| a.1.total_cmp(&b.1));
+    Some(match most {
+        None => "Instructions per hit of each configuration are in the table below.".to_owned(),
+        Some((stage, percent)) => format!(
             "{} takes most: {} of this server's instructions per hit in user space.",
-            capitalised(&stage_label(&first.stage)),
-            format_percent(share(first))
+            capitalised(&stage),
+            format_percent(percent)
         ),
     })
 }

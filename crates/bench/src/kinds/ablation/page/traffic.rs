@@ -1,19 +1,16 @@
 //! A server under somebody else's traffic: what its stages take of its CPU time.
 
 use tlsdyno_base::units::{format_bytes, format_count, format_duration, format_percent, format_short, format_tenths};
-use tlsdyno_record::model::{Experiment, ForeignTraffic};
-use tlsdyno_record::store::Record;
+use tlsdyno_record::model::ForeignTraffic;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::traffic::TrafficShare;
-use tlsdyno_stats::{Direction, PartOfWhole, Summary};
+use tlsdyno_stats::traffic::{Traffic, TrafficShare};
+use tlsdyno_stats::{Direction, PartOfWhole};
 
 use crate::report::document::Section;
 use crate::report::text::{capitalised, part_interval, part_number, stage_label};
 
 /// The table, and what it means.
-pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
-    let traffic = summary.traffic.as_ref()?;
-    let foreign: &ForeignTraffic = record.kind_part.of::<Experiment>()?.foreign_traffic.as_ref()?;
+pub fn section(foreign: &ForeignTraffic, traffic: &Traffic) -> Section {
     let told = |share: &TrafficShare| {
         let part = PartOfWhole::of(share.percent.value, share.percent.interval());
         [part_number(part), part_interval(part, share.percent.low, share.percent.high)]
@@ -39,28 +36,23 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
         format_short(foreign.at_most_percent),
         format_short(foreign.latency_within_percent)
     );
-    Some(Section::default().rows(rows).notes([meaning, bounds]))
+    Section::default().rows(rows).notes([meaning, bounds])
 }
 
 /// The answer in a sentence.
-pub fn answer(summary: &Summary) -> Option<String> {
-    let traffic = summary.traffic.as_ref()?;
+pub fn sentence(traffic: &Traffic) -> String {
     let is_known =
         |share: &&TrafficShare| share.percent.direction() == Direction::Bigger && share.percent.value <= 100.0;
     let resolved = traffic.stages.iter().filter(is_known);
     let first = resolved.max_by(|a, b| a.percent.value.total_cmp(&b.percent.value));
-    Some(first.map_or_else(
-        || {
-            "The cost of no stage could be told from noise; measure longer (--time), or allow more (--at-most)."
-                .to_owned()
-        },
-        |first| {
-            format!(
-                "{} takes most: {} {} of the server's CPU time under its own traffic.",
-                capitalised(&stage_label(&first.stage)),
-                format_percent(first.percent.value),
-                first.percent.ends(format_tenths)
-            )
-        },
-    ))
+    let Some(TrafficShare { stage, percent, .. }) = first else {
+        return "The cost of no stage could be told from noise; measure longer (--time), or allow more (--at-most)."
+            .to_owned();
+    };
+    format!(
+        "{} takes most: {} {} of the server's CPU time under its own traffic.",
+        capitalised(&stage_label(stage)),
+        format_percent(percent.value),
+        percent.ends(format_tenths)
+    )
 }

@@ -59,7 +59,11 @@ impl SingleServer<'_> {
 impl Subject for SingleServer<'_> {
     /// What is behind a server of the user's own may be slow: it begins with a single user.
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
-        let least = if self.is_own_command() { self.load.loops } else { self.users_min() * WARM_UP_FACTOR };
+        let least = if self.experiment.server.kind.is_users_own() {
+            self.load.loops
+        } else {
+            self.users_min() * WARM_UP_FACTOR
+        };
         let users = least.saturating_mul(factor).min(self.load.users);
         typical_users(&requests_of_users(&self.testbed.site.workload), users).into()
     }
