@@ -3,6 +3,9 @@
 CARGO ?= cargo
 TARGET = $(or $(CARGO_TARGET_DIR),./target)
 TLSDYNO = $(TARGET)/release/tlsdyno
+# The core and its satellites; each is a package with a program of its name.
+PROGRAMS = tlsdyno tlsdyno-probe tlsdyno-dispatch tlsdyno-cryptoserver
+PACKAGES = $(addprefix -p ,$(PROGRAMS))
 
 .PHONY: demo test check build install packages bench papers clean
 .PHONY: test-long test-openssl test-distributions test-debian13 test-packages test-probe test-machines test-bounds
@@ -18,42 +21,44 @@ test: ## everything that continuous integration runs; other programs on the mach
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --exclude xtask --no-default-features --lib --bins -- -D warnings
-	$(CARGO) run --quiet --bin xtask -- tidy
+	$(CARGO) run --quiet -p xtask -- tidy
 	RUST_TEST_THREADS=$$((2 + $$(nproc))) $(CARGO) test --workspace --lib --bins --tests
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --workspace --lib --bins
-	$(CARGO) run --quiet --bin xtask -- tidy
+	$(CARGO) run --quiet -p xtask -- tidy
 
 test-long: ## every server, sanitizers, valgrind, statistics, examples, commands of documents; an hour, wants quiet
 	scripts/install-packages test
 	$(CARGO) test -p tlsdyno-advise --lib -- --ignored long::
+	$(CARGO) build $(PACKAGES)
 	$(CARGO) test -p tlsdyno --test logic --test native --test traffic -- --ignored long:: sanitized::
 	$(CARGO) test -p tlsdyno --test servers -- --ignored --test-threads 1 long::
-	$(CARGO) build --profile demo -p tlsdyno
+	$(CARGO) build --profile demo $(PACKAGES)
 	scripts/test-examples $(TARGET)/demo/tlsdyno
 	scripts/run-documents $(TARGET)/demo/tlsdyno
 
-build: ## the release binary
+build: ## the release binaries
 	scripts/install-packages build
-	$(CARGO) build --release -p tlsdyno
+	$(CARGO) build --release $(PACKAGES)
 
 install: ## for good, in cargo's bin directory
 	scripts/install-packages build
-	$(CARGO) install --path crates/tlsdyno
+	set -e; for program in $(PROGRAMS); do $(CARGO) install --path crates/$${program#tlsdyno-}; done
 
 packages: ## .deb, .rpm and tarball into target/packages, for glibc 2.34 and later; on Debian 12
 	scripts/install-packages packages
 	rm -rf $(TARGET)/release/build/tlsdyno-native-*
-	$(CARGO) rustc --release --locked -p tlsdyno --bin tlsdyno -- -Clto=fat -Clink-arg=-Wl,--no-eh-frame-hdr \
-		-Clink-arg=-Wl,--icf=safe -Clink-arg=-Wl,-T,$(CURDIR)/packaging/no-unwinding.ld
-	packaging/build $(TLSDYNO) $(TARGET)/release/build/tlsdyno-native-*/out $(TARGET)/packages
+	set -e; for program in $(PROGRAMS); do \
+		$(CARGO) rustc --release --locked -p $$program --bin $$program -- -Clto=fat -Clink-arg=-Wl,--no-eh-frame-hdr \
+			-Clink-arg=-Wl,--icf=safe -Clink-arg=-Wl,-T,$(CURDIR)/packaging/no-unwinding.ld; done
+	packaging/build $(TARGET)/packages $(TARGET)/release "$(PROGRAMS)" $(TARGET)/release/build/tlsdyno-native-*/out
 
 bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarter of an hour, wants a quiet machine
 	scripts/install-packages bench
-	$(CARGO) build --release -p tlsdyno
+	$(CARGO) build --release $(PACKAGES)
 	$(TLSDYNO) run experiments/modern/provider-overhead-full-handshake.toml --no-report
 	$(TLSDYNO) run experiments/modern/provider-overhead-keep-alive.toml --no-report
 	$(TLSDYNO) run experiments/modern/nginx-rsa-full-handshake.toml --no-report
@@ -62,7 +67,7 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 
 papers: ## a report for each figure and table of the papers, into target/papers; under 4 hours, goes on where it stopped
 	scripts/install-packages bench
-	$(CARGO) build --release -p tlsdyno
+	$(CARGO) build --release $(PACKAGES)
 	scripts/papers
 
 test-openssl: ## provider, doubler and shim on OpenSSL 3.5 and 4.0, built from source; long
@@ -83,10 +88,12 @@ test-packages: ## packages installed, run and removed on Debian and Ubuntu, two 
 
 test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet
 	scripts/install-packages test
+	$(CARGO) build --release $(PACKAGES)
 	$(CARGO) test --release -p tlsdyno --test traffic probe:: -- --ignored --nocapture --test-threads 1
 
 test-machines: ## workers by ssh and Slurm, kills and freezes twenty times each, start skew; as root, a few minutes
 	scripts/install-packages machines
+	$(CARGO) build $(PACKAGES)
 	$(CARGO) test -p tlsdyno --test traffic machines:: -- --ignored --nocapture --test-threads 1
 
 test-bounds: ## --time as a bound beside two busy programs, which disturb every other test; half a minute

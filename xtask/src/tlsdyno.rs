@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tlsdyno::satellites::SATELLITES;
 
 use crate::process::{self, Ending};
 
@@ -20,7 +21,7 @@ pub fn workspace() -> &'static Path {
 /// There is none.
 pub fn built() -> Result<PathBuf> {
     let path = named().map_or_else(|| std::env::current_exe().map(|path| path.with_file_name("tlsdyno")), Ok)?;
-    ensure!(path.is_file(), "{} is missing; run `cargo build --release -p tlsdyno` first", path.display());
+    ensure!(path.is_file(), "{} is missing; run `make build` first", path.display());
     Ok(path)
 }
 
@@ -49,6 +50,7 @@ fn cargo() -> Command {
 fn cargo_build(arguments: &[&str]) -> Result<()> {
     let mut cargo = cargo();
     cargo.args(["build", "-p", "tlsdyno", "--bins"]).args(arguments);
+    cargo.args(SATELLITES.iter().flat_map(|satellite| ["-p", satellite.file]));
     let status = cargo.status().context("failed to run cargo")?;
     ensure!(status.success(), "tlsdyno does not build");
     Ok(())

@@ -32,3 +32,13 @@ pub mod rate;
 pub mod service;
 mod strangers;
 pub mod stub;
+
+use tlsdyno_base::subcommand::{Subcommand, subcommand};
+
+/// What the program does.
+pub fn subcommands() -> Vec<Subcommand> {
+    vec![subcommand!("cryptoserver", command).with_short_help(
+        &["keys", "listen", "cert", "cert_key", "client_ca", "allow_decryption", "rate", "max_connections"],
+        "tlsdyno cryptoserver --key site.key --cert keys.pem --cert-key keys.key --client-ca agents.pem",
+    )]
+}

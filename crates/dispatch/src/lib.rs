@@ -1,4 +1,4 @@
-//! The control side of the dispatcher: its configuration, and everything around the loops of
+//! `tlsdyno dispatch`, the dispatcher: its command, its configuration, and everything around the loops of
 //! [`tlsdyno_engine::dispatch`].
 
 #![forbid(unsafe_code)]
@@ -8,8 +8,19 @@
 extern crate tlsdyno_base;
 
 pub mod address;
+pub mod command;
 pub mod config;
 pub mod control;
 pub mod descriptors;
 pub mod service;
 pub mod status;
+
+use tlsdyno_base::subcommand::{Subcommand, subcommand};
+
+/// What the program does.
+pub fn subcommands() -> Vec<Subcommand> {
+    vec![subcommand!("dispatch", command).with_short_help(
+        &["config", "listen", "backends", "policy", "session_timeout", "drain_time", "control", "check"],
+        "tlsdyno dispatch --listen 127.0.0.1:8443 --backend 127.0.0.1:9001 --backend 127.0.0.1:9002",
+    )]
+}

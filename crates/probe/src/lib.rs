@@ -26,8 +26,18 @@ pub mod spool;
 pub mod store;
 pub mod summary;
 
+use tlsdyno_base::subcommand::{Subcommand, subcommand};
+
 pub use fault::{Fault, FaultKind};
 pub use kept::{AGES_S, Keeping};
 pub use measure::measure;
 pub use round::{Kept, Resumption, Round};
 pub use site::{Site, SiteOptions, SiteSpec};
+
+/// What the program does.
+pub fn subcommands() -> Vec<Subcommand> {
+    vec![subcommand!("probe", command).with_short_help(
+        &["url", "i_may_probe", "config", "once", "every", "store", "tls", "json", "nagios"],
+        "tlsdyno probe https://localhost:8443/ --once",
+    )]
+}

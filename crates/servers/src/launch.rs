@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::private;
+use tlsdyno_base::{private, program};
 use tlsdyno_native::Handed;
 
 use super::view::View;
@@ -81,11 +81,10 @@ pub fn set_own_executable(path: &Path) {
     let _ = OWN_EXECUTABLE.set(path.to_owned());
 }
 
-/// A command that runs this very tlsdyno, also when its file was replaced meanwhile.
+/// A command that runs this very tlsdyno, also when its file was replaced meanwhile; for a satellite, that beside it.
 pub fn own_executable() -> Result<Command> {
-    if let Some(path) = OWN_EXECUTABLE.get() {
-        return Ok(Command::new(path));
-    }
-    let path = std::env::current_exe().context("find the tlsdyno program itself")?;
-    Ok(Command::new(if path.exists() { path } else { PathBuf::from("/proc/self/exe") }))
+    Ok(Command::new(match OWN_EXECUTABLE.get() {
+        Some(path) => path.clone(),
+        None => program::core()?,
+    }))
 }

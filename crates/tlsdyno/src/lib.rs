@@ -10,6 +10,7 @@ extern crate tlsdyno_base;
 
 pub mod cmd;
 pub mod kinds;
+pub mod satellites;
 // Durations as people write them: the dispatcher's settings hold them too.
 pub use tlsdyno_engine::time;
 
@@ -18,9 +19,7 @@ pub use tlsdyno_base::{
     listening, namespace, open_files, output, process_tree, random, units,
 };
 pub use tlsdyno_bench::{report, run};
-pub use tlsdyno_dispatch as dispatch;
 pub use tlsdyno_native as native;
-pub use tlsdyno_probe as probe;
 pub use tlsdyno_profile::sampling;
 pub use tlsdyno_record::{model, store};
 pub use tlsdyno_servers as servers;

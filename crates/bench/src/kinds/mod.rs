@@ -8,13 +8,13 @@ pub mod flags;
 pub mod load;
 pub mod perform;
 mod progress;
-pub mod subcommand;
 
 use std::any::Any;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 use tlsdyno_base::exit::Exit;
+use tlsdyno_base::subcommand::Subcommand;
 use tlsdyno_record::model::Measure;
 use tlsdyno_record::store::Record;
 use tlsdyno_stats::scoreboard::Claim;
@@ -24,7 +24,6 @@ pub use changes::Changes;
 use files::Written;
 use perform::OutputArgs;
 pub use progress::Progress;
-use subcommand::Subcommand;
 
 /// A kind of experiment.
 pub trait Kind: Sync {

@@ -1,12 +1,16 @@
 //! The command line's top level. The subcommands of kinds of experiment are theirs; another one is a file in `cmd/`
-//! with `Args` and `run`, and a line here.
+//! with `Args` and `run`, and a line here. Those of satellites are in their programs.
+
+use std::process::ExitCode;
 
 use clap::Command;
+use tlsdyno_base::help::with_helps;
+use tlsdyno_base::program::{CORE, Program};
+use tlsdyno_base::subcommand::{Subcommand, subcommand};
 
 use crate::cmd::{self, help, other_tools};
-use crate::exit::{self, Exit};
 use crate::kinds::KINDS;
-use crate::kinds::subcommand::{Subcommand, subcommand};
+use crate::satellites;
 
 /// What tlsdyno is, for the help and the man page.
 const ABOUT: &str = "A dynamometer for TLS web servers: what each TLS component costs the real server, and what each \
@@ -24,24 +28,12 @@ fn subcommands() -> Vec<Subcommand> {
             "tlsdyno run remedies --server nginx --time 3m",
         ),
         subcommand!("completions", cmd::completions),
-        subcommand!("cryptoserver", tlsdyno_cryptoserver::command).with_short_help(
-            &["keys", "listen", "cert", "cert_key", "client_ca", "allow_decryption", "rate", "max_connections"],
-            "tlsdyno cryptoserver --key site.key --cert keys.pem --cert-key keys.key --client-ca agents.pem",
-        ),
-        subcommand!("dispatch", cmd::dispatch).with_short_help(
-            &["config", "listen", "backends", "policy", "session_timeout", "drain_time", "control", "check"],
-            "tlsdyno dispatch --listen 127.0.0.1:8443 --backend 127.0.0.1:9001 --backend 127.0.0.1:9002",
-        ),
         subcommand!("doctor", cmd::doctor),
         subcommand!("list", cmd::list),
         subcommand!("man", cmd::man),
         subcommand!("plan", tlsdyno_plan::command).with_short_help(
             &["from", "rate", "reuse", "requests_per_connection", "servers", "proxies", "policy", "json", "markdown"],
             "tlsdyno plan --from last --rate 2000 --reuse 70",
-        ),
-        subcommand!("probe", cmd::probe).with_short_help(
-            &["url", "i_may_probe", "config", "once", "every", "store", "tls", "json", "nagios"],
-            "tlsdyno probe https://localhost:8443/ --once",
         ),
         subcommand!("report", cmd::report),
         subcommand!("scoreboard", cmd::scoreboard),
@@ -56,49 +48,49 @@ fn subcommands() -> Vec<Subcommand> {
     KINDS.iter().flat_map(|kind| kind.commands()).chain(others).collect()
 }
 
-/// The command line with all subcommands, for helps, completions and the man page.
+/// The program, whose list of all commands is made by `whole`.
+fn program(whole: fn(Command) -> Command) -> Program {
+    let (below, explain, hand_on) = (help::BELOW, other_tools::explain, satellites::hand_on);
+    Program { file: CORE, subcommands: subcommands(), below, whole, explain, hand_on }
+}
+
+/// The list of all commands, of which these are the satellites'.
+fn with(command: Command, others: Vec<Command>) -> Command {
+    let others = others.into_iter().map(|one| with_helps(one, help::BELOW));
+    help::overview(command.about(ABOUT).subcommands(others))
+}
+
+/// The command line with all subcommands and their flags, for completions and the man page.
 pub fn command() -> Command {
-    help::overview(of(&subcommands()))
+    program(|command| with(command, satellites::described())).command()
 }
 
-/// The command line with these subcommands.
-fn of(subcommands: &[Subcommand]) -> Command {
-    let command = Command::new("tlsdyno")
-        .about(ABOUT)
-        .version(env!("CARGO_PKG_VERSION"))
-        .max_term_width(110)
-        .after_long_help(exit::HELP)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommands(subcommands.iter().map(Subcommand::command));
-    help::with_helps(command)
-}
-
-/// The command line that these arguments are parsed with. The flags of all commands would take ten times as long, and
-/// each server under test is started by several processes of ours.
-fn parser(arguments: &[String]) -> Command {
-    let named = subcommands().into_iter().find(|one| arguments.first().is_some_and(|name| name == one.name));
-    named.map_or_else(command, |one| of(&[one]))
-}
-
-/// Parses the arguments and runs the subcommand. Wrong arguments end the process here, with [`Exit::Usage`].
-pub fn run() -> anyhow::Result<Exit> {
-    let arguments: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into()).collect();
-    if let Some(text) = help::asked_for(&arguments, parser) {
-        return crate::output::answer(text);
-    }
-    let given = parser(&arguments)
-        .try_get_matches()
-        .unwrap_or_else(|error| other_tools::explained(error, command(), &arguments).exit());
-    let (name, given) = given.subcommand().expect("clap refuses a command line without one");
-    let asked = subcommands().into_iter().find(|one| one.name == name);
-    asked.expect("clap refuses what is none of them").run(given)
+/// Runs tlsdyno to its end, or becomes a satellite.
+pub fn main() -> ExitCode {
+    program(|command| with(command, satellites::named())).main()
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::kinds::subcommand::is_named;
+    use tlsdyno_base::subcommand::is_named;
+
+    /// The commands of all programs.
+    fn all() -> Vec<Subcommand> {
+        let satellites = [tlsdyno_cryptoserver::subcommands, tlsdyno_dispatch::subcommands, tlsdyno_probe::subcommands];
+        subcommands().into_iter().chain(satellites.into_iter().flat_map(|of_one| of_one())).collect()
+    }
+
+    /// The command line with all of them, as clap parses it.
+    pub fn command() -> Command {
+        let whole = |command: Command| help::overview(command.about(ABOUT));
+        Program { subcommands: all(), ..program(whole) }.command()
+    }
+
+    /// An error as it is told.
+    pub fn explained(error: clap::Error, words: &[String]) -> clap::Error {
+        program(|command| command).explained(error, words)
+    }
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -107,9 +99,9 @@ mod tests {
 
     #[test]
     fn short_help_has_the_flags_that_matter_and_an_example() {
-        for (name, (flags, example)) in subcommands().iter().filter_map(|one| Some((one.name, one.short?))) {
-            let mut command = command();
-            let of = command.find_subcommand_mut(name).expect(name);
+        for (name, (flags, example)) in all().iter().filter_map(|one| Some((one.name, one.short?))) {
+            let mut whole = command();
+            let of = whole.find_subcommand_mut(name).expect(name);
             for flag in flags {
                 assert!(of.get_arguments().any(|arg| is_named(arg, flag)), "{name} has no {flag}");
             }
@@ -118,7 +110,7 @@ mod tests {
             assert!(short.lines().count() < long.lines().count() / 2, "{short}");
             let words: Vec<&str> = example.split(' ').collect();
             let words = words.iter().map(|word| word.trim_matches('\''));
-            let is_understood = self::command().try_get_matches_from(words).is_ok();
+            let is_understood = command().try_get_matches_from(words).is_ok();
             assert!(is_understood || example.contains('\''), "{example}");
         }
     }

@@ -2,7 +2,6 @@
 
 pub mod cli;
 pub mod completions;
-pub mod dispatch;
 pub mod doctor;
 pub mod help;
 pub mod list;
@@ -15,5 +14,3 @@ pub mod serve;
 pub mod supervise;
 pub mod trace;
 pub mod worker;
-
-pub use tlsdyno_probe::command as probe;

@@ -2,7 +2,8 @@
 //! with its counterpart in `tlsdyno load`, for the nearest spelling of ours means something else.
 
 use clap::Command;
-use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::error::{Error, ErrorKind};
+use tlsdyno_base::program::unknown_flag;
 
 /// The subcommands that take the flags of a load.
 const OF_LOAD: [&str; 2] = ["load", "reuse"];
@@ -85,18 +86,11 @@ fn counterpart(flag: &str) -> Option<&'static str> {
     COUNTERPARTS.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, here)| *here)
 }
 
-/// An error of the command line as it is told: with the counterpart of another tool's flag, and without tips that mean
-/// something else. `arguments` are the words after the program's name.
-pub fn explained(mut error: Error, mut command: Command, arguments: &[String]) -> Error {
-    let name = arguments.first().map(String::as_str).unwrap_or_default();
-    command.build();
-    let Some(of) = command.find_subcommand_mut(name) else { return error };
-    let said = OF_LOAD.contains(&name).then(|| said(&error, of, arguments)).flatten();
-    if let Some(said) = said {
-        return of.error(ErrorKind::UnknownArgument, said);
-    }
-    drop_false_tips(&mut error);
-    error
+/// Answers an error of a load with the counterpart of another tool's flag. `arguments` are the words after the program's
+/// name.
+pub fn explain(error: &Error, of: &mut Command, arguments: &[String]) -> Option<Error> {
+    let said = OF_LOAD.contains(&of.get_name()).then(|| said(error, of, arguments)).flatten();
+    Some(of.error(ErrorKind::UnknownArgument, said?))
 }
 
 /// What is said of the flag of another tool that the error is about.
@@ -108,14 +102,6 @@ fn said(error: &Error, of: &Command, arguments: &[String]) -> Option<String> {
     counterpart(unknown).map(|here| format!("{unknown}: {here}"))
 }
 
-/// The flag that clap does not know.
-fn unknown_flag(error: &Error) -> Option<&str> {
-    match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument => word.split('=').next(),
-        _ => None,
-    }
-}
-
 /// A long flag with one dash, as programs in Go take them (hey, vegeta): clap reads letters out of it.
 fn with_one_dash(word: &str, of: &Command) -> Option<String> {
     let name = word.split('=').next()?.strip_prefix('-').filter(|name| name.len() > 2 && !name.starts_with('-'))?;
@@ -125,28 +111,15 @@ fn with_one_dash(word: &str, of: &Command) -> Option<String> {
     Some(format!("-{name}: {here}"))
 }
 
-/// Leaves a tip only where it is a misspelling, by a letter in four at most: clap's own are about anything that has
-/// letters in common, and that a flag could be meant as a value.
-fn drop_false_tips(error: &mut Error) {
-    error.remove(ContextKind::Suggested);
-    let Some(unknown) = unknown_flag(error).map(str::to_owned) else { return };
-    let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) else { return };
-    if strsim::damerau_levenshtein(&unknown, tip) > unknown.len() / 4 {
-        error.remove(ContextKind::SuggestedArg);
-        // It is that of the tip.
-        error.remove(ContextKind::Usage);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::cli::command;
+    use crate::cmd::cli::tests::{command, explained};
 
     fn told(line: &str) -> String {
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let error = command().try_get_matches_from([&["tlsdyno".to_owned()], &arguments[..]].concat()).expect_err(line);
-        let error = explained(error, command(), &arguments);
+        let error = explained(error, &arguments);
         assert_eq!(error.exit_code(), crate::exit::Exit::Usage as i32);
         error.to_string()
     }

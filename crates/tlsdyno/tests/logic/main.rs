@@ -12,6 +12,7 @@ mod records;
 mod reference_pairs;
 mod report_html;
 mod results;
+mod satellites;
 mod scoreboard;
 mod shares;
 mod store;

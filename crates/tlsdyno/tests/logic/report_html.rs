@@ -16,15 +16,15 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 use synthetic::Synthetic;
 use tempfile::TempDir;
-use tlsdyno::probe::entry::Entry;
-use tlsdyno::probe::round::{Facts, Visit as VisitTimes};
-use tlsdyno::probe::store::Hour;
-use tlsdyno::probe::summary::SiteSummary;
-use tlsdyno::probe::{Kept, Resumption, Round};
 use tlsdyno::random::SplitMix64;
 use tlsdyno::store::Record;
 use tlsdyno::{kinds, report};
 use tlsdyno_engine::load::Phase;
+use tlsdyno_probe::entry::Entry;
+use tlsdyno_probe::round::{Facts, Visit as VisitTimes};
+use tlsdyno_probe::store::Hour;
+use tlsdyno_probe::summary::SiteSummary;
+use tlsdyno_probe::{Kept, Resumption, Round};
 
 /// Long enough for a cold start of a browser on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -269,7 +269,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
     let pages = pages.map(|(name, record)| (name, kinds::html(&record).expect("page")));
-    let probe = report::html::page(&tlsdyno::probe::page::page(&probed())).expect("page");
+    let probe = report::html::page(&tlsdyno_probe::page::page(&probed())).expect("page");
     let more = [("load", load_page()), ("cluster", old_records::page_of_cluster()), ("probe", probe)];
     pages.into_iter().chain(more).chain(old_records::pages()).collect()
 }
@@ -375,7 +375,7 @@ fn probed() -> Vec<SiteSummary> {
 #[test]
 fn the_page_of_a_probe_is_drawn_wide_and_narrow() {
     let mut browser = Browser::start();
-    let mut document = tlsdyno::probe::page::page(&probed());
+    let mut document = tlsdyno_probe::page::page(&probed());
     document.links = vec![("7 days".to_owned(), "/?days=7".to_owned())];
     let page = report::html::page(&document).expect("page");
     for width in [1280, 400] {

@@ -17,6 +17,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tlsdyno::model::ServerName;
 use tlsdyno::process_tree;
+use tlsdyno::satellites::SATELLITES;
 use tlsdyno::servers::{self, CommandSpec, Instance, ServerSpec};
 
 /// A private place with a docroot that a server's worker user can read, and a store of its own.
@@ -43,6 +44,7 @@ impl Place {
 
     /// Here is also where reports and temporary files go.
     pub fn tlsdyno(&self, arguments: &[&str]) -> Command {
+        require_satellite(arguments[0]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_tlsdyno"));
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
         command.env("TLSDYNO_STORE", self.path().join("store.sqlite")).env("TMPDIR", self.path());
@@ -134,6 +136,14 @@ impl Place {
         let names = fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
         names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name.starts_with("server-")).collect()
     }
+}
+
+/// Fails where a command is a satellite's that was not built: cargo builds none with a part of the tests.
+pub fn require_satellite(command: &str) {
+    let owner = SATELLITES.iter().find(|one| one.commands.iter().any(|(name, _)| *name == command));
+    let program = owner.map(|one| Path::new(env!("CARGO_BIN_EXE_tlsdyno")).with_file_name(one.file));
+    let missing = program.filter(|path| !path.exists());
+    assert_eq!(missing, None, "run `cargo build --workspace --bins` first");
 }
 
 /// What a run printed that measured to its end: 0, or 8 where a busy machine left a few seconds too little for a

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
-use tlsdyno_base::interrupt;
 use tlsdyno_base::listening::is_loopback;
+use tlsdyno_base::{interrupt, program};
 use tlsdyno_record::model::{Engine, WorkersModel};
 
 use super::carried::Packer;
@@ -131,8 +131,7 @@ fn launched(model: &WorkersModel, workers: &Workers, pods: &Pods) -> Result<Laun
     }
     match (model.engine, &model.token_file) {
         (Some(Engine::Slurm), _) => {
-            let program = std::env::current_exe().context("failed to find this program")?;
-            let order = slurm::order(&program.to_string_lossy(), address, count, arguments, token);
+            let order = slurm::order(&program::core()?.to_string_lossy(), address, count, arguments, token);
             launch::run(vec![order])
         }
         (Some(Engine::Kubernetes), _) => launch::run(vec![pods.order(token)]),

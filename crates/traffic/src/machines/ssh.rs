@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use shell_words::quote;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::visible;
+use tlsdyno_base::program;
 
 use super::launch::Order;
 use super::token::{Token, hash_of};
@@ -38,7 +39,7 @@ impl Ssh<'_> {
     /// # Errors
     /// A machine cannot be reached, is of another kind, or has no room.
     pub fn orders(&self, coordinator: SocketAddr, token: &Token) -> Result<Vec<Order>> {
-        let program = std::env::current_exe().and_then(std::fs::read).context("failed to read this program")?;
+        let program = std::fs::read(program::core()?).context("failed to read this program")?;
         let hash = hash_of(&program);
         let shipped: Vec<Result<()>> = thread::scope(|scope| {
             let (program, hash) = (program.as_slice(), hash.as_str());

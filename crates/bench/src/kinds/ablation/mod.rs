@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::subcommand::{Subcommand, subcommand};
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{OfKind, Record};
 use tlsdyno_stats::rounds::Rounds;
@@ -18,7 +19,6 @@ use tlsdyno_stats::{Shares, Summary};
 
 use super::files::Written;
 use super::perform::{OutputArgs, perform};
-use super::subcommand::{Subcommand, subcommand};
 use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, flags};
 use crate::report::document::Document;
 use crate::report::{Style, terminal};

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tlsdyno::dispatch::control::CLIENTS_MAX;
+use tlsdyno_dispatch::control::CLIENTS_MAX;
 
 use super::support::{Dispatcher, PATIENCE, control_path, tlsdyno};
 use crate::place::eventually;

@@ -14,10 +14,13 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 use tlsdyno_engine::dispatch::limits::SPARE_PIPES;
 use tlsdyno_sys::process_cpu_ns;
 
+use crate::place::require_satellite;
+
 /// Long enough for a loaded machine; nothing waits this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn tlsdyno() -> Command {
+    require_satellite("dispatch");
     Command::new(env!("CARGO_BIN_EXE_tlsdyno"))
 }
 

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tlsdyno::probe::entry::Entry;
-use tlsdyno::probe::measures::Measure;
-use tlsdyno::probe::round::{Facts, Visit};
-use tlsdyno::probe::store::{Address, By, Store};
-use tlsdyno::probe::summary::SiteSummary;
-use tlsdyno::probe::{Fault, FaultKind, Kept, Resumption, Round};
 use tlsdyno::random::SplitMix64;
+use tlsdyno_probe::entry::Entry;
+use tlsdyno_probe::measures::Measure;
+use tlsdyno_probe::round::{Facts, Visit};
+use tlsdyno_probe::store::{Address, By, Store};
+use tlsdyno_probe::summary::SiteSummary;
+use tlsdyno_probe::{Fault, FaultKind, Kept, Resumption, Round};
 
 use super::super::place::postgres::Postgres;
 

@@ -1,8 +1,8 @@
 //! Subcommands as data, so that the command line is a list of them.
 
+use crate::exit::Exit;
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Command};
-use tlsdyno_base::exit::Exit;
 
 /// A subcommand: its flags, and what runs it.
 pub struct Subcommand {
@@ -58,7 +58,7 @@ pub fn is_named(arg: &Arg, name: &str) -> bool {
 #[macro_export]
 macro_rules! subcommand {
     ($name:literal, $($module:ident)::+) => {
-        $crate::kinds::subcommand::Subcommand::new(
+        $crate::subcommand::Subcommand::new(
             $name,
             <$($module)::+::Args as clap::Args>::augment_args,
             |given| {

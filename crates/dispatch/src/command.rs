@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
+use tlsdyno_base::choice::{choice, flags_of};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::output;
 use tlsdyno_engine::dispatch::{Check, CheckKind, Limits};
+use tlsdyno_engine::time::Time;
 
-use crate::choice::{choice, flags_of};
-use crate::dispatch::config::Config;
-use crate::dispatch::control;
-use crate::dispatch::service::{End, Service};
-use crate::dispatch::status::Status;
-use crate::exit::Exit;
-use crate::time::Time;
+use crate::config::Config;
+use crate::control;
+use crate::service::{End, Service};
+use crate::status::Status;
 
 /// Pass TLS connections through to backends, each to the one that holds its session
 ///
@@ -101,9 +102,9 @@ pub fn run(args: &Args) -> Result<Exit> {
         Some(Action::Validate { file }) => {
             let config = Config::read(file)?;
             let (file, backends) = (file.display(), config.backends.len());
-            crate::output::answer(format!("{file} is valid: {backends} backends, {}\n", config.policy))
+            output::answer(format!("{file} is valid: {backends} backends, {}\n", config.policy))
         }
-        Some(Action::Status { control, json, metrics }) => crate::output::answer(status(control, *json, *metrics)?),
+        Some(Action::Status { control, json, metrics }) => output::answer(status(control, *json, *metrics)?),
         None => dispatch(&args.run),
     }
 }
@@ -135,7 +136,7 @@ fn dispatch(args: &RunArgs) -> Result<Exit> {
         for address in addresses {
             if args.print_address {
                 // The dispatcher goes on for its clients, whoever has stopped reading.
-                let _ = crate::output::print(format!("{address}\n"));
+                let _ = output::print(format!("{address}\n"));
             } else {
                 tell!("dispatching {address} to {backends} by {policy}");
             }
