@@ -9,7 +9,7 @@ use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_tls::{Group, Signer, Version};
 
 use crate::Measured;
-use crate::steps::{Resumed, Step};
+use crate::steps::{Resumed, StepId};
 
 /// One thing that a server and its clients agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
@@ -69,12 +69,10 @@ impl Told {
     /// Of the steps of connections to a server, the first configurations of a record: its certificates, groups where it
     /// agrees on X25519 (another costs a second hello else), and signatures.
     pub fn of(server: &Measured, rounds: &Rounds<'_>) -> Told {
-        let whole = server.version().map(|version| Step::whole(version, true));
         // The server's part of a handshake.
         let flight = |signer, group, resumes| -> Option<Column> {
-            let like = Step { reach: Reach::Flight, signer, group, resumes, ..whole.clone()? };
-            let is_like = |step: &Step| Step { name: like.name.clone(), is_choice: false, ..step.clone() } == like;
-            Some(rounds.cost(server.steps.iter().position(is_like)?, Metric::Cpu))
+            let step = StepId { signer, group, resumes, ..StepId::new(server.version()?, Reach::Flight) };
+            Some(rounds.cost(server.number_of(&step)?, Metric::Cpu))
         };
         let more = |more: Option<Column>, less: Option<Column>| {
             let terms = [(&more?, 1.0), (&less?, -1.0)];
@@ -90,8 +88,12 @@ impl Told {
         if let (Some(from), Some(to), Some(more_ns)) = (rsa.0, ecdsa.0, more(ecdsa.1, rsa.1)) {
             differences.push((Choice::Certificate(from), Choice::Certificate(to), more_ns));
         }
-        let mut agreed = Choice::in_text(&server.negotiated);
-        agreed.extend(server.keys.first().copied().map(Choice::Certificate));
+        let agreed = [
+            server.version().map(Choice::Version),
+            server.group.map(Choice::Group),
+            server.keys.first().copied().map(Choice::Certificate),
+        ];
+        let agreed = agreed.into_iter().flatten().collect();
         let signature_ns = more(usual(), flight(None, None, Some(Resumed::Ticket)));
         Told { agreed, differences, signature_ns }
     }

@@ -10,6 +10,7 @@ pub mod command;
 pub mod file;
 mod maker;
 mod page;
+pub mod part_id;
 pub mod parts;
 mod pilot;
 mod server;
@@ -35,7 +36,7 @@ use tlsdyno_tls::{Group, Suite, Version};
 use tlsdyno_traffic::network::certificate::Certificate;
 
 use self::file::CostExperiment;
-use self::steps::Step;
+use self::steps::{Step, StepId};
 use self::summary::CostSummary;
 
 /// What two servers are called beside each other.
@@ -79,11 +80,11 @@ pub struct Measured {
     pub busy_percent: f64,
     /// How long a turn of a step is, microseconds.
     pub slice_us: u64,
-    /// The step that every other one is compared with in time: a whole connection.
+    /// What the step is called that every other one is compared with in time: a whole connection.
     pub whole: String,
     /// Its steps.
     pub steps: Vec<Step>,
-    /// Steps that it does not take, and why.
+    /// What steps are called that it does not take, and why.
     pub refused: Vec<(String, String)>,
     /// The bytes of its certificate; `None`: no TLS 1.3, or nothing was requested.
     pub certificate: Option<Certificate>,
@@ -95,15 +96,35 @@ impl Measured {
         self.accounting != UNREAD
     }
 
+    /// The place of a step; `None`: the server does not take it, or it was not tried.
+    pub fn number_of(&self, step: &StepId) -> Option<usize> {
+        self.steps.iter().position(|of| of.id == *step)
+    }
+
+    /// The place of a whole connection: of TLS 1.3 where there is any, with a request where there are any.
+    pub fn whole_number(&self) -> Option<usize> {
+        let wholes = [Version::Tls13, Version::Tls12].map(|of| [false, true].map(|only| StepId::whole(of, only)));
+        wholes.as_flattened().iter().find_map(|whole| self.number_of(whole))
+    }
+
     /// The version of a whole connection.
     pub fn version(&self) -> Option<Version> {
-        self.steps.iter().find(|step| step.name == self.whole)?.version
+        self.steps[self.whole_number()?].id.version
     }
 
     /// What steps and parts are told in.
     fn metric(&self) -> Metric {
         if self.is_seen() { Metric::Cpu } else { Metric::Throughput }
     }
+}
+
+/// A text that people read. Nothing is found by it, which tests show that change all of them.
+fn label(text: String) -> String {
+    #[cfg(test)]
+    if tests::IS_REWORDED.get() {
+        return format!("reworded: {text}").to_uppercase();
+    }
+    text
 }
 
 impl OfKind for CostRecord {
@@ -152,3 +173,6 @@ impl AnySummary for CostSummary {
         json::results(record, page::answer(self), self.rounds, json!({ "cost": self }), &self.warnings)
     }
 }
+
+#[cfg(test)]
+mod tests;

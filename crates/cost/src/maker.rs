@@ -13,7 +13,7 @@ use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Suite, Versio
 
 use crate::file::Cost;
 use crate::server::PATIENCE;
-use crate::steps::{Resumed, Step};
+use crate::steps::{Resumed, StepId};
 
 /// Sessions that a turn has of a server that takes each once: what 8 ms are enough for.
 const SESSIONS_OF_TURN: usize = 16;
@@ -57,7 +57,13 @@ impl Maker {
     ///
     /// # Errors
     /// The client's certificate cannot be used.
-    pub fn new(cost: &Cost, url: &Url, address: SocketAddr, steps: &[Step], usual: &[Suite]) -> Result<Maker> {
+    pub fn new<'a>(
+        cost: &Cost,
+        url: &Url,
+        address: SocketAddr,
+        steps: impl IntoIterator<Item = &'a StepId>,
+        usual: &[Suite],
+    ) -> Result<Maker> {
         let host = url.host_header();
         let request = |path: &str, connection: &str| {
             format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tlsdyno\r\n{connection}\r\n").into_bytes()
@@ -71,7 +77,7 @@ impl Maker {
             (Some(of), Some(key)) => Some(Arc::new(certificate_files::client_certificate(of, key)?)),
             _ => None,
         };
-        let configs = |step: &Step| {
+        let configs = |step: &StepId| {
             let (alpn, client_certificate) = (cost.alpn.clone(), certificate.clone());
             let settings = Settings { alpn, client_certificate, ..step.settings(&url.host, usual) };
             let of_session = Settings { lack: None, ..settings.clone() };
@@ -82,7 +88,7 @@ impl Maker {
             plain: cost.plain_url.as_deref().map(|url| Url::parse(url)?.resolve()).transpose()?,
             requests: pages.map(of_page).collect(),
             no_request: cost.no_request,
-            configs: steps.iter().map(configs).collect::<Result<_>>()?,
+            configs: steps.into_iter().map(configs).collect::<Result<_>>()?,
             sessions: BTreeMap::new(),
             taken_once: BTreeSet::new(),
             stays_awake: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
@@ -95,7 +101,7 @@ impl Maker {
     ///
     /// # Errors
     /// It does not go as far as it should, or resumes no session although it should.
-    pub fn make(&mut self, number: usize, step: &Step) -> Result<Made> {
+    pub fn make(&mut self, number: usize, step: &StepId) -> Result<Made> {
         let config = step.version.map(|_| Arc::clone(&self.configs[number][0]));
         let session = step.version.zip(step.resumes).map(|kind| self.session(number, kind)).transpose()?;
         let connected = self.connect(step.version.is_none())?;
@@ -169,7 +175,7 @@ impl Maker {
     }
 
     /// Connections of this step have a new session each, or no longer. `false`: it was so, or they have none.
-    pub fn resume_once_each(&mut self, step: &Step, once: bool) -> bool {
+    pub fn resume_once_each(&mut self, step: &StepId, once: bool) -> bool {
         let Some(kind) = step.version.zip(step.resumes) else { return false };
         // The server has taken the one that is held.
         self.sessions.remove(&kind);
@@ -180,7 +186,7 @@ impl Maker {
     ///
     /// # Errors
     /// The server gives none any more.
-    pub fn renew_session(&mut self, number: usize, step: &Step) -> Result<()> {
+    pub fn renew_session(&mut self, number: usize, step: &StepId) -> Result<()> {
         let Some(kind) = step.version.zip(step.resumes) else { return Ok(()) };
         self.sessions.remove(&kind);
         let wanted = if self.taken_once.contains(&kind) { SESSIONS_OF_TURN } else { 1 };
@@ -191,7 +197,7 @@ impl Maker {
     }
 
     /// Whether a further connection of this step needs no other one to take a session first.
-    pub fn is_stocked(&self, step: &Step) -> bool {
+    pub fn is_stocked(&self, step: &StepId) -> bool {
         let kind = step.version.zip(step.resumes);
         kind.is_none_or(|kind| self.sessions.get(&kind).is_some_and(|held| !held.is_empty()))
     }

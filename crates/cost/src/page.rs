@@ -9,11 +9,17 @@ use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, 
 use tlsdyno_record::store::Record;
 use tlsdyno_report::charts::{COLOURS, names, palette, quantity, tooltip, with};
 use tlsdyno_report::rows::Rows;
+use tlsdyno_tls::{Lack, Version};
 
-use crate::parts::{FULL, JOINED, KEY_AGREEMENT, NEXT, PartCost, PartKind, RESUMED, SIGNATURE, TOGETHER, ZERO};
+use crate::part_id::{PartId, PartKind, Stretch};
+use crate::parts::PartCost;
 use crate::side_by_side::PartDifference;
+use crate::steps::StepId;
 use crate::summary::{CostSummary, ServerCost, StepCost};
 
+/// A whole handshake, full and resumed.
+const FULL: PartId = PartId::Full(None);
+const RESUMED: PartId = PartId::Resumed(None);
 /// Height of the bar of a connection in the chart.
 const BAR_HEIGHT: usize = 56;
 
@@ -48,8 +54,8 @@ pub fn answer(summary: &CostSummary) -> String {
         [first, second] => {
             let of = |server: &ServerCost| format!("{} at {} ({})", server.label, server.address, server.negotiated);
             said.push(format!("{} beside {}.", of(first), of(second)));
-            for part in [FULL, RESUMED, SIGNATURE] {
-                let difference = summary.differences.iter().find(|of| of.part == part);
+            for part in [FULL, RESUMED, PartId::stretch(Stretch::Signature)] {
+                let difference = summary.differences.iter().find(|of| of.id == part);
                 said.extend(difference.map(|of| compared(of, first, second)));
             }
         }
@@ -66,8 +72,9 @@ fn told(of: &Estimate) -> String {
 }
 
 fn alone(server: &ServerCost) -> String {
-    let Some(full) = server.part(FULL) else { return "No handshake was measured.".to_owned() };
-    let version = server.negotiated.split(' ').next().unwrap_or_default();
+    let (Some(full), Some(version)) = (server.part(&FULL), server.version) else {
+        return "No handshake was measured.".to_owned();
+    };
     let full = known(full);
     let mut said = match server.is_cpu() {
         true => format!("A full TLS {version} handshake costs this server {full} of CPU time"),
@@ -76,11 +83,11 @@ fn alone(server: &ServerCost) -> String {
              full TLS {version} handshake it waits {full}"
         ),
     };
-    if let Some(resumed) = server.part(RESUMED) {
+    if let Some(resumed) = server.part(&RESUMED) {
         said.push_str(&format!(", a resumed one {}", known(resumed)));
     }
     said.push('.');
-    if let Some(signature) = server.part(SIGNATURE) {
+    if let Some(signature) = server.part(&PartId::stretch(Stretch::Signature)) {
         said.push_str(&format!(" The certificate and signature are {} of that.", known(signature)));
     }
     said
@@ -98,7 +105,7 @@ fn is_known(part: &&PartCost) -> bool {
 
 /// One part of two servers in a sentence.
 fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost) -> String {
-    let part = &difference.part;
+    let part = &difference.id;
     let more = difference.cost_ns;
     let less = Estimate { value: -more.value, low: -more.high, high: -more.low };
     match difference.direction {
@@ -121,9 +128,9 @@ fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
         let format = |cpus: f64| format!("{cpus:.2}");
         format!("{} {} CPUs", format(of.value), of.ends(format))
     };
-    let full = cpus(server.part(FULL).filter(is_known)?.cost_ns, connections);
+    let full = cpus(server.part(&FULL).filter(is_known)?.cost_ns, connections);
     let kept = requests - connections;
-    let next = server.part(NEXT).filter(is_known).filter(|_| kept > 0.0);
+    let next = server.part(&PartId::Next(None, String::new())).filter(is_known).filter(|_| kept > 0.0);
     let next = next.map(|next| format!(", and the further requests on them {}", cpus(next.cost_ns, kept)));
     Some(format!(
         "At {} a second on {}, full handshakes take {full}{}.",
@@ -136,7 +143,7 @@ fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
 /// Where the time of a connection goes, as a bar for each server.
 fn life_chart(summary: &CostSummary) -> Option<Chart> {
     let mut rows = Vec::new();
-    let mut parts: Vec<&str> = Vec::new();
+    let mut parts: Vec<String> = Vec::new();
     let mut words = Vec::new();
     for server in &summary.servers {
         let mut start = 0.0;
@@ -144,12 +151,13 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
             // A part below zero has no width; its number is in the table.
             let end = start + part.cost_ns.value.max(0.0) / 1e3;
             rows.push(json!({
-                "server": format!("{} {}", server.label, server.address), "part": part.part, "start": start, "end": end,
+                "server": format!("{} {}", server.label, server.address), "part": part.id, "start": start, "end": end,
                 "cost": told(&part.cost_ns),
             }));
-            words.push(format!("{}: {} {}", server.label, part.part, told(&part.cost_ns)));
-            if !parts.contains(&part.part.as_str()) {
-                parts.push(&part.part);
+            words.push(format!("{}: {} {}", server.label, part.id, told(&part.cost_ns)));
+            let name = part.id.to_string();
+            if !parts.contains(&name) {
+                parts.push(name);
             }
             start = end;
         }
@@ -184,37 +192,40 @@ fn heading(kind: PartKind) -> String {
 }
 
 fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
-    let mut rows =
-        Rows::of(&server.parts)
-            .words("part", |part| part.part.clone())
-            .estimate(unit(server), format_micros, |part| Some(part.cost_ns));
+    let mut rows = Rows::of(&server.parts).words("part", |part| part.id.to_string()).estimate(
+        unit(server),
+        format_micros,
+        |part| Some(part.cost_ns),
+    );
     if let (Some(rate), Some(connections), true) = (summary.rate_per_s, summary.connections_per_s, server.is_cpu()) {
         let cpus = |part: &PartCost| {
-            let is_request = part.part.contains("next request") || part.part.contains("each request");
-            let times = if is_request { rate - connections } else { connections };
+            let times = if part.id.is_of_request() { rate - connections } else { connections };
             format!("{:.3}", part.cost_ns.value * times / 1e9)
         };
         rows = rows.number(format!("CPUs at {}/s", format_quantity(rate)), cpus);
     }
     let undecided = |part: &PartCost| part.cost_ns.direction() == Direction::Undecided;
-    let rows = rows.on(Medium::Page, |rows| rows.words("the difference of", |part| part.of.clone()));
+    let rows = rows.on(Medium::Page, |rows| rows.words("the difference of", |part| part.of.to_string()));
     let rows = rows.toned(Tone::Muted, undecided).headed(|part| Some(heading(part.kind)));
     Section::titled("parts", "What its parts cost").rows(rows).notes(notes(server))
 }
 
 fn notes(server: &ServerCost) -> Vec<String> {
-    let is_joined = |part: &&PartCost| part.kind == PartKind::Life && part.part.ends_with(JOINED);
-    let joined = server.parts.iter().filter(is_joined).map(|PartCost { part, .. }| {
-        let more = if part == TOGETHER { "; the encryption of the server's messages is in it" } else { "" };
+    let together = PartId::stretch(Stretch::AgreementAndSchedule);
+    let joined = server.parts.iter().map(|part| &part.id).filter(|id| id.is_joined()).map(|part| {
+        let more = if *part == together { "; the encryption of the server's messages is in it" } else { "" };
         format!("\"{part}\" cannot be taken apart from outside{more}.")
     });
-    let by_zero = server.part(KEY_AGREEMENT).is_some_and(|part| part.of.contains(ZERO)).then(|| {
-        format!("\"{KEY_AGREEMENT}\" holds what the server's library does around its two multiplications, too.")
-    });
+    let agreement = PartId::stretch(Stretch::KeyAgreement);
+    let zero = StepId::refused(Version::Tls13, Lack::Secret);
+    let by_zero = server
+        .part(&agreement)
+        .is_some_and(|part| part.of.has(&zero))
+        .then(|| format!("\"{agreement}\" holds what the server's library does around its two multiplications, too."));
     let unmeasured = (!server.unmeasured.is_empty()).then(|| {
         format!(
             "The time was too short for these lines, which a longer --time measures: {}.",
-            server.unmeasured.join("; ")
+            server.unmeasured.iter().map(PartId::to_string).collect::<Vec<_>>().join("; ")
         )
     });
     joined.chain(by_zero).chain(unmeasured).collect()
@@ -228,7 +239,7 @@ fn side_by_side(summary: &CostSummary) -> Section {
         Direction::Undecided => "not told apart",
     };
     let rows = Rows::of(&summary.differences)
-        .words("part", |part| part.part.clone())
+        .words("part", |part| part.id.to_string())
         .estimate(format!("A, {}", unit(&summary.servers[0])), format_micros, |of| Some(of.first_ns))
         .estimate(format!("B, {}", unit(&summary.servers[1])), format_micros, |of| Some(of.second_ns))
         .estimate("B − A", format_micros, |of| Some(of.cost_ns))

@@ -1,100 +1,91 @@
 //! What steps differ in: the parts of a connection, and what another choice would cost.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 use tlsdyno_base::bootstrap::{Column, Estimate};
+use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_stats::rows::Rows;
-use tlsdyno_tls::{Group, Version};
+use tlsdyno_tls::{Group, Lack, Signer, Suite, Version};
 
 use crate::Measured;
-use crate::steps::{COMPRESSED, MORE_REQUESTS, Step};
+use crate::part_id::{PartId, PartKind, Stretch};
+use crate::steps::{MORE_REQUESTS, Resumed, Step, StepId};
 
-/// What steps differ in.
+/// What a part of the connections of a server costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartCost {
     /// What it is.
-    pub part: String,
+    #[serde(rename = "part")]
+    pub id: PartId,
     /// What it belongs to.
     pub kind: PartKind,
     /// How it follows from the steps.
-    pub of: String,
+    pub of: Sum,
     /// Server CPU, nanoseconds.
     pub cost_ns: Estimate,
 }
 
-/// What a part belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PartKind {
-    /// The life of a whole connection: these add up to it.
-    Life,
-    /// What is more than a part of that life, or in none.
-    Beside,
-    /// What another choice would cost more.
-    Choice,
-}
-
-/// A whole handshake, without TCP.
-pub const FULL: &str = "full handshake";
-/// The same where a session is resumed.
-pub const RESUMED: &str = "resumed handshake";
-/// The next request on a connection.
-pub const NEXT: &str = "next request on the connection";
-/// The certificate, and the signature behind it.
-pub const SIGNATURE: &str = "certificate and signature";
-/// The server's half of the key agreement: its key pair, and the shared secret.
-pub const KEY_AGREEMENT: &str = "key agreement";
-/// What follows it in the server's first flight but for certificate and signature.
-const KEY_SCHEDULE: &str = "key schedule and encryption of its messages";
-/// Both, where nothing tells them apart.
-pub const TOGETHER: &str = "key agreement and key schedule, together";
-
-/// How the name of a part ends that nothing takes apart.
-pub const JOINED: &str = ", together";
-
-/// Steps by which key agreement is told apart.
-const HELLO: &str = "TLS 1.3, hello without a usable suite";
-const UNSIGNED: &str = "TLS 1.3, hello without a usable signature";
-/// The step that ends behind a multiplication.
-pub const ZERO: &str = "TLS 1.3, hello whose share gives no secret";
-const RESUMED_FLIGHT: &str = "TLS 1.3, resumed, server's flight";
+/// Steps with their weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sum(Vec<(f64, StepId)>);
 
 /// A part as a sum of steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
-    pub name: String,
-    pub kind: PartKind,
-    terms: Vec<(f64, String)>,
+    pub id: PartId,
+    of: Sum,
 }
 
 /// A server, and what its steps cost in each of the rows.
 pub(crate) type Seen<'a> = (&'a Measured, &'a [Column]);
 
-impl Part {
-    fn of(kind: PartKind, name: impl Into<String>, terms: &[(f64, &str)]) -> Part {
-        let terms = terms.iter().map(|(weight, step)| (*weight, (*step).to_owned())).collect();
-        Part { name: name.into(), kind, terms }
+impl Sum {
+    fn difference([more, less]: [&StepId; 2]) -> Sum {
+        Sum(vec![(1.0, more.clone()), (-1.0, less.clone())])
     }
 
-    fn difference(kind: PartKind, name: impl Into<String>, [more, less]: [&str; 2]) -> Part {
-        Part::of(kind, name, &[(1.0, more), (-1.0, less)])
+    /// What it comes to in each row; `None`: not all its steps were measured.
+    fn columns<'a>(&self, (measured, columns): Seen<'a>) -> Option<Vec<(&'a Column, f64)>> {
+        let column = |step: &StepId| columns.get(measured.number_of(step)?);
+        self.0.iter().map(|(weight, step)| Some((column(step)?, *weight))).collect()
+    }
+
+    /// Whether a step is in it.
+    pub fn has(&self, step: &StepId) -> bool {
+        self.0.iter().any(|(_, of)| of == step)
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let term = |(weight, step): &(f64, StepId)| format!("{} {step}", if *weight > 0.0 { "+" } else { "−" });
+        let terms = self.0.iter().map(term).collect::<Vec<_>>().join(" ");
+        formatter.write_str(terms.trim_start_matches("+ "))
+    }
+}
+
+impl Serialize for Sum {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Part {
+    fn difference(id: PartId, steps: [&StepId; 2]) -> Part {
+        Part { id, of: Sum::difference(steps) }
     }
 
     /// What it costs in each row; `None`: not all its steps were measured.
-    pub fn columns<'a>(&self, (measured, columns): Seen<'a>) -> Option<Vec<(&'a Column, f64)>> {
-        let column = |name: &str| columns.get(measured.steps.iter().position(|step| step.name == name)?);
-        self.terms.iter().map(|(weight, name)| Some((column(name)?, *weight))).collect()
+    pub fn columns<'a>(&self, server: Seen<'a>) -> Option<Vec<(&'a Column, f64)>> {
+        self.of.columns(server)
     }
 
     /// Whether it costs less than nothing for certain, which no part of a connection's life does.
     fn is_impossible(&self, server: Seen, rows: &Rows) -> bool {
         let costs = |terms: Vec<_>| rows.estimate_sum(&terms).direction();
-        self.kind == PartKind::Life && self.columns(server).map(costs) == Some(Direction::Smaller)
-    }
-
-    fn told(&self) -> String {
-        let term = |(weight, name): &(f64, String)| format!("{} {name}", if *weight > 0.0 { "+" } else { "−" });
-        self.terms.iter().map(term).collect::<Vec<_>>().join(" ").trim_start_matches("+ ").to_owned()
+        self.id.kind() == PartKind::Life && self.columns(server).map(costs) == Some(Direction::Smaller)
     }
 }
 
@@ -102,35 +93,39 @@ impl Part {
 pub(crate) fn decomposed(servers: &[Seen], rows: &Rows) -> Vec<Vec<Part>> {
     let with = |agreement| servers.iter().map(|(measured, _)| all(measured, agreement)).collect::<Vec<_>>();
     let of_server = |(server, parts): (&Seen, &Vec<Part>)| {
-        parts.iter().find(|part| part.is_impossible(*server, rows)).map(|part| part.name.clone())
+        parts.iter().find(|part| part.is_impossible(*server, rows)).map(|part| part.id.clone())
     };
     let impossible = |parts: &[Vec<Part>]| servers.iter().zip(parts).find_map(of_server);
     let found: Vec<Agreement> = servers.iter().map(|server| Agreement::of(*server, rows)).collect();
     let agreement = found.first().copied().filter(|first| found.iter().all(|other| other == first));
     let mut parts = with(agreement.unwrap_or(Agreement::Unknown));
-    if impossible(&parts).is_some_and(|name| [KEY_AGREEMENT, KEY_SCHEDULE].contains(&name.as_str())) {
+    let is_of_agreement = |id| [Stretch::KeyAgreement, Stretch::KeySchedule].map(PartId::stretch).contains(&id);
+    if impossible(&parts).is_some_and(is_of_agreement) {
         parts = with(Agreement::Unknown);
     }
     // A step ended somewhere else in the server's work than was thought: the two lines that it divides are one.
-    while let Some(name) = impossible(&parts)
-        && parts.iter_mut().filter_map(|of| join(of, &name)).count() > 0
+    while let Some(id) = impossible(&parts)
+        && parts.iter_mut().filter_map(|of| join(of, &id)).count() > 0
     {}
     parts
 }
 
-/// Joins the part of this name with the one that follows in the life of a connection, the last with the one before.
-fn join(parts: &mut Vec<Part>, name: &str) -> Option<()> {
-    let at = parts.iter().position(|part| part.name == name)?;
-    let life = parts.iter().filter(|part| part.kind == PartKind::Life).count();
+/// Joins this part with the one that follows in the life of a connection, the last with the one before.
+fn join(parts: &mut Vec<Part>, id: &PartId) -> Option<()> {
+    let at = parts.iter().position(|part| part.id == *id)?;
+    let life = parts.iter().filter(|part| part.id.kind() == PartKind::Life).count();
     let first = if at + 1 < life { at } else { at.checked_sub(1)? };
     let second = parts.remove(first + 1);
-    let Part { name, terms, .. } = &mut parts[first];
-    *name = format!("{}, {}{JOINED}", name.trim_end_matches(JOINED), second.name.trim_end_matches(JOINED));
+    let Part { id, of } = &mut parts[first];
+    if let (PartId::Life(stretches), PartId::Life(more)) = (id, second.id) {
+        stretches.extend(more);
+    }
     // The step between them goes.
-    let ended: Vec<(f64, String)> = second.terms.iter().map(|(weight, step)| (-weight, step.clone())).collect();
-    let begun = std::mem::take(terms);
-    terms.extend(begun.iter().filter(|term| !ended.contains(term)).cloned());
-    terms.extend(second.terms.into_iter().filter(|(weight, step)| !begun.contains(&(-weight, step.clone()))));
+    let Sum(second) = second.of;
+    let ended: Vec<(f64, StepId)> = second.iter().map(|(weight, step)| (-weight, step.clone())).collect();
+    let begun = std::mem::take(&mut of.0);
+    of.0.extend(begun.iter().filter(|term| !ended.contains(term)).cloned());
+    of.0.extend(second.into_iter().filter(|(weight, step)| !begun.contains(&(-weight, step.clone()))));
     Some(())
 }
 
@@ -138,16 +133,31 @@ fn join(parts: &mut Vec<Part>, name: &str) -> Option<()> {
 pub(crate) fn costs(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartCost> {
     let cost = |part: &Part| {
         let cost_ns = rows.estimate_sum(&part.columns(server)?);
-        let cost = PartCost { of: part.told(), part: part.name.clone(), kind: part.kind, cost_ns };
+        let cost = PartCost { id: part.id.clone(), kind: part.id.kind(), of: part.of.clone(), cost_ns };
         cost_ns.value.is_finite().then_some(cost)
     };
     parts.iter().filter_map(cost).collect()
 }
 
 /// Parts whose steps the server takes, and had no turn in the same round.
-pub(crate) fn unmeasured(server: Seen, parts: &[Part], rows: &Rows) -> Vec<String> {
+pub(crate) fn unmeasured(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartId> {
     let is_untold = |terms: Vec<_>| !rows.estimate_sum(&terms).value.is_finite();
-    parts.iter().filter(|part| part.columns(server).is_some_and(is_untold)).map(|part| part.name.clone()).collect()
+    parts.iter().filter(|part| part.columns(server).is_some_and(is_untold)).map(|part| part.id.clone()).collect()
+}
+
+/// A connection of TLS 1.3 that goes so far.
+fn today(reach: Reach) -> StepId {
+    StepId::new(Version::Tls13, reach)
+}
+
+/// Its hello lacks this, and is refused.
+fn refused(lack: Lack) -> StepId {
+    StepId::refused(Version::Tls13, lack)
+}
+
+/// It resumes with a ticket.
+fn resumed(reach: Reach) -> StepId {
+    StepId::resumed(Version::Tls13, Resumed::Ticket, reach)
 }
 
 /// What tells key agreement apart from the key schedule.
@@ -165,29 +175,25 @@ enum Agreement {
 
 impl Agreement {
     fn of(server: Seen, rows: &Rows) -> Agreement {
-        let [unsigned, unsigned_p384, zero, flight, flight_p384, resumed] = [
-            UNSIGNED,
-            "TLS 1.3, hello without a usable signature, P-384",
-            ZERO,
-            "TLS 1.3, server's flight",
-            "TLS 1.3, server's flight, P-384",
-            RESUMED_FLIGHT,
-        ];
-        let direction = |terms: &[(f64, &str)]| {
-            let sum = Part::of(PartKind::Beside, "", terms).columns(server)?;
-            Some(rows.estimate_sum(&sum).direction())
+        let [hello, unsigned, zero] = [Lack::Suites, Lack::Signatures, Lack::Secret].map(refused);
+        let (flight, resumed) = (today(Reach::Flight), resumed(Reach::Flight));
+        let [unsigned_p384, flight_p384] =
+            [&unsigned, &flight].map(|step| StepId { group: Some(Group::P384), ..step.clone() });
+        let direction = |terms: &[(f64, &StepId)]| {
+            let sum = Sum(terms.iter().map(|(weight, step)| (*weight, (*step).clone())).collect());
+            Some(rows.estimate_sum(&sum.columns(server)?).direction())
         };
         // By more than half of what the group costs more where the handshake goes on.
-        let excess = [(1.0, unsigned_p384), (-1.0, unsigned), (-0.5, flight_p384), (0.5, flight)];
+        let excess = [(1.0, &unsigned_p384), (-1.0, &unsigned), (-0.5, &flight_p384), (0.5, &flight)];
         // A server may look up a certificate in between, which a share without a secret does not come to: that is no
         // key agreement, and is by more than a quarter of it dearer.
-        let lookup = [(1.0, unsigned), (-1.25, zero), (0.25, HELLO)];
+        let lookup = [(1.0, &unsigned), (-1.25, &zero), (0.25, &hello)];
         if direction(&excess) == Some(Direction::Bigger) {
             let is_other_work = direction(&lookup) == Some(Direction::Bigger);
             return if is_other_work { Agreement::Unknown } else { Agreement::First };
         }
-        let of_zero = direction(&[(1.0, zero), (-1.0, unsigned)]);
-        let rest = direction(&[(1.0, resumed), (-1.0, zero)]);
+        let of_zero = direction(&[(1.0, &zero), (-1.0, &unsigned)]);
+        let rest = direction(&[(1.0, &resumed), (-1.0, &zero)]);
         match of_zero == Some(Direction::Bigger) && rest == Some(Direction::Bigger) {
             true => Agreement::ByZero,
             false => Agreement::Unknown,
@@ -195,223 +201,228 @@ impl Agreement {
     }
 }
 
-/// All parts that these steps could tell of.
+/// All parts that the steps of a server could tell of.
 fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
-    let whole = &measured.whole;
-    let version = &whole[..whole.find(',').unwrap_or_default()];
-    let resumes = !measured.refused.iter().any(|(step, _)| step == RESUMED_FLIGHT);
-    let mut all = if version == "TLS 1.3" { life(agreement, resumes) } else { life_of_old() };
-    all.retain(|part| !measured.refused.iter().any(|(step, _)| part.terms.iter().any(|(_, name)| name == step)));
+    let Some(version) = measured.version() else { return Vec::new() };
+    let is_there = |part: &Part| part.of.0.iter().all(|(_, step)| measured.number_of(step).is_some());
+    let mut all = match version {
+        Version::Tls13 => life(agreement, measured.number_of(&resumed(Reach::Flight)).is_some()),
+        Version::Tls12 => life_of_old(),
+    };
     let is_retried = measured.group.is_some_and(|group| group != Group::X25519);
     all.extend(beside(version, is_retried));
-    let suite = measured.suite.map_or("AES-128".to_owned(), |suite| suite.to_string());
-    all.extend(requests(&measured.steps, version, &suite));
-    all.extend(choices(&measured.steps, measured.group.unwrap_or(Group::X25519), &suite));
-    all.sort_by_key(|part| part.kind);
+    all.extend(requests(&measured.steps, version, measured.suite));
+    all.extend(choices(&measured.steps, measured.group.unwrap_or(Group::X25519), measured.suite));
+    all.retain(is_there);
+    all.sort_by_key(|part| part.id.kind());
     all
+}
+
+/// The first two stretches of a connection's life of this version.
+fn beginning(version: Version) -> Vec<Part> {
+    let [tcp, hello] = [StepId::new(version, Reach::Tcp), StepId::refused(version, Lack::Suites)];
+    let accepting = Part { id: PartId::stretch(Stretch::Accepting), of: Sum(vec![(1.0, tcp.clone())]) };
+    vec![accepting, Part::difference(PartId::stretch(Stretch::Hello), [&hello, &tcp])]
 }
 
 /// `resumes`: the server does, which is what tells the signature from the rest.
 fn life(agreement: Agreement, resumes: bool) -> Vec<Part> {
-    let of = |name: &str, steps: [&str; 2]| Part::difference(PartKind::Life, name, steps);
-    let [hello, unsigned, zero, resumed, flight, handshake, request] =
-        [HELLO, UNSIGNED, ZERO, RESUMED_FLIGHT, "TLS 1.3, server's flight", "TLS 1.3, handshake", "TLS 1.3, request"];
-    let mut life = vec![Part::of(PartKind::Life, "accepting and closing", &[(1.0, "TCP")])];
-    life.push(of("reading the hello", [hello, "TCP"]));
+    let of = |stretch, steps: [&StepId; 2]| Part::difference(PartId::stretch(stretch), steps);
+    let [hello, unsigned, zero] = [Lack::Suites, Lack::Signatures, Lack::Secret].map(refused);
+    let [flight, handshake, request] = [Reach::Flight, Reach::Finished, Reach::Answered].map(today);
+    let resumed = resumed(Reach::Flight);
+    let mut life = beginning(Version::Tls13);
     match agreement {
-        _ if !resumes => life.push(of("key agreement, certificate and signature, together", [flight, hello])),
+        _ if !resumes => {
+            let both = PartId::Life(vec![Stretch::KeyAgreement, Stretch::Signature]);
+            life.push(Part::difference(both, [&flight, &hello]));
+        }
         Agreement::First => {
-            life.push(of(KEY_AGREEMENT, [unsigned, hello]));
-            life.push(of(KEY_SCHEDULE, [resumed, unsigned]));
+            life.push(of(Stretch::KeyAgreement, [&unsigned, &hello]));
+            life.push(of(Stretch::KeySchedule, [&resumed, &unsigned]));
         }
         Agreement::ByZero => {
-            let rest = [(1.0, resumed), (-1.0, hello), (-1.0, zero), (1.0, unsigned)];
-            life.push(of(KEY_AGREEMENT, [zero, unsigned]));
-            life.push(Part::of(PartKind::Life, KEY_SCHEDULE, &rest));
+            life.push(of(Stretch::KeyAgreement, [&zero, &unsigned]));
+            let rest = vec![(1.0, resumed.clone()), (-1.0, hello), (-1.0, zero), (1.0, unsigned)];
+            life.push(Part { id: PartId::stretch(Stretch::KeySchedule), of: Sum(rest) });
         }
-        Agreement::Unknown => life.push(of(TOGETHER, [resumed, hello])),
+        Agreement::Unknown => life.push(of(Stretch::AgreementAndSchedule, [&resumed, &hello])),
     }
-    life.extend(resumes.then(|| of(SIGNATURE, [flight, resumed])));
-    life.push(of("client's Finished, tickets", [handshake, flight]));
-    life.push(of("the request", [request, handshake]));
+    life.extend(resumes.then(|| of(Stretch::Signature, [&flight, &resumed])));
+    life.push(of(Stretch::Finished, [&handshake, &flight]));
+    life.push(of(Stretch::Request, [&request, &handshake]));
     life
 }
 
 fn life_of_old() -> Vec<Part> {
-    let of = |name: &str, steps: [&str; 2]| Part::difference(PartKind::Life, name, steps);
-    let [hello, flight, handshake, request] =
-        ["TLS 1.2, hello without a usable suite", "TLS 1.2, server's flight", "TLS 1.2, handshake", "TLS 1.2, request"];
-    vec![
-        Part::of(PartKind::Life, "accepting and closing", &[(1.0, "TCP")]),
-        of("reading the hello", [hello, "TCP"]),
-        of("key share, certificate and signature", [flight, hello]),
-        of("key agreement, key schedule, Finished", [handshake, flight]),
-        of("the request", [request, handshake]),
-    ]
+    let of = |stretch, steps: [&StepId; 2]| Part::difference(PartId::stretch(stretch), steps);
+    let hello = StepId::refused(Version::Tls12, Lack::Suites);
+    let [flight, handshake, request] =
+        [Reach::Flight, Reach::Finished, Reach::Answered].map(|reach| StepId::new(Version::Tls12, reach));
+    let mut life = beginning(Version::Tls12);
+    life.extend([
+        of(Stretch::ShareAndSignature, [&flight, &hello]),
+        of(Stretch::AgreementToFinished, [&handshake, &flight]),
+        of(Stretch::Request, [&request, &handshake]),
+    ]);
+    life
 }
 
-fn beside(version: &str, is_retried: bool) -> Vec<Part> {
-    let of = |name: String, steps: [&str; 2]| Part::difference(PartKind::Beside, name, steps);
-    let handshakes = |version: &str, of_old: &str| {
-        let [full, resumed] = ["handshake", "resumed, handshake"].map(|name| format!("{version}, {name}"));
+/// `primary`: the version of a whole connection.
+fn beside(primary: Version, is_retried: bool) -> Vec<Part> {
+    let tcp = StepId::new(primary, Reach::Tcp);
+    let handshakes = |version: Version| {
+        let other = (version != primary).then_some(version);
+        let full = StepId::new(version, Reach::Finished);
+        let resumed = StepId::resumed(version, Resumed::Ticket, Reach::Finished);
         [
-            of(format!("{FULL}{of_old}"), [&full, "TCP"]),
-            of(format!("{RESUMED}{of_old}"), [&resumed, "TCP"]),
-            of(format!("saved by resumption{of_old}"), [&full, &resumed]),
+            Part::difference(PartId::Full(other), [&full, &tcp]),
+            Part::difference(PartId::Resumed(other), [&resumed, &tcp]),
+            Part::difference(PartId::Saved(other), [&full, &resumed]),
         ]
     };
-    let mut beside = Vec::from(handshakes(version, ""));
-    if version == "TLS 1.3" {
-        beside.extend(handshakes("TLS 1.2", ", TLS 1.2"));
-        let retry = ["TLS 1.3, server's flight after a retry", "TLS 1.3, server's flight"];
-        beside.extend((!is_retried).then(|| of("a second hello (HelloRetryRequest)".to_owned(), retry)));
+    let mut beside = Vec::from(handshakes(primary));
+    if primary == Version::Tls13 {
+        beside.extend(handshakes(Version::Tls12));
+        let flight = today(Reach::Flight);
+        let retried = StepId { lack: Some(Lack::Shares), ..flight.clone() };
+        beside.extend((!is_retried).then(|| Part::difference(PartId::Retry, [&retried, &flight])));
     }
     beside
 }
 
-/// What requests on a kept connection cost, page by page; without TLS; by another cipher than the `usual` one.
-fn requests(steps: &[Step], primary: &str, usual: &str) -> Vec<Part> {
-    let each = 1.0 / f64::from(MORE_REQUESTS);
-    let is_mate = |of: &Step, step: &Step, more: u32| {
-        of.version == step.version
-            && of.page == step.page
-            && of.suite.is_none()
-            && of.more_requests == more
-            && of.reach == step.reach
-            && of.resumes.is_none()
+/// What requests on a kept connection cost, page by page; without TLS; by another suite than the `usual` one.
+fn requests(steps: &[Step], primary: Version, usual: Option<Suite>) -> Vec<Part> {
+    let next = |step: &StepId, sign: f64| {
+        let each = sign / f64::from(MORE_REQUESTS);
+        [(each, step.clone()), (-each, StepId { more_requests: 0, ..step.clone() })]
     };
-    let mate = |step: &Step, more| steps.iter().find(|of| is_mate(of, step, more)).map(|of| of.name.as_str());
-    let part = |step: &Step| -> Option<Vec<Part>> {
-        let page = if step.page.is_empty() { String::new() } else { format!(", {}", step.page) };
-        let many = mate(step, MORE_REQUESTS)?;
+    let parts = |step: &StepId| -> Vec<Part> {
+        let page = step.page.clone();
         if let Some(suite) = step.suite {
             let each = 1.0 / f64::from(MORE_REQUESTS + 1);
-            let name = format!("{suite} in place of {usual}, each request{page}");
-            return Some(vec![Part::of(PartKind::Choice, name, &[(each, &step.name), (-each, many)])]);
+            let of = Sum(vec![(each, step.clone()), (-each, StepId { suite: None, ..step.clone() })]);
+            return vec![Part { id: PartId::SuiteOfEach(suite, usual, page), of }];
         }
-        let next = [(each, many), (-each, mate(step, 0)?)];
+        let of = Sum(next(step, 1.0).into());
         let Some(version) = step.version else {
-            let name = format!("next request without TLS{page}");
-            let version = Version::ALL.into_iter().find(|version| primary == format!("TLS {version}"));
-            let with_tls = Step { version, ..step.clone() };
-            let tls = [(each, mate(&with_tls, MORE_REQUESTS)?), (-each, mate(&with_tls, 0)?)];
-            let less = next.map(|(weight, name)| (-weight, name));
-            let of_tls = Part::of(PartKind::Beside, format!("TLS in the next request{page}"), &[tls, less].concat());
-            return Some(vec![Part::of(PartKind::Beside, name, &next), of_tls]);
+            let with_tls = StepId { version: Some(primary), ..step.clone() };
+            let of_tls = Sum([next(&with_tls, 1.0), next(step, -1.0)].concat());
+            let without = Part { id: PartId::NextWithoutTls(page.clone()), of };
+            return vec![without, Part { id: PartId::TlsInNext(page), of: of_tls }];
         };
-        let version = format!("TLS {version}");
-        let other = if version == primary { String::new() } else { format!(", {version}") };
-        Some(vec![Part::of(PartKind::Beside, format!("{NEXT}{other}{page}"), &next)])
+        vec![Part { id: PartId::Next((version != primary).then_some(version), page), of }]
     };
-    steps.iter().filter(|step| step.more_requests > 0).filter_map(part).flatten().collect()
+    steps.iter().map(|step| &step.id).filter(|id| id.more_requests > 0).flat_map(parts).collect()
 }
 
-/// What another choice would cost more. `usual`: the group that the server agrees on; `usual_suite`: what its suite is
-/// called.
-fn choices(steps: &[Step], usual: Group, usual_suite: &str) -> Vec<Part> {
-    let of = |name: String, steps: [&str; 2]| Part::difference(PartKind::Choice, name, steps);
-    let flight = "TLS 1.3, server's flight";
-    let of_step = |step: &Step| match (step.group, step.suite, step.more_requests) {
-        (Some(group), _, _) if step.lack.is_none() => {
-            let name = match usual {
-                Group::X25519 => format!("{group} in place of X25519"),
-                _ if group == usual => format!("a client that offers {group} first, and needs no second hello"),
-                _ => format!("{group} in place of {usual} by a second hello"),
-            };
-            Some(of(name, [&step.name, flight]))
+/// What another choice would cost more. `usual`: the group that the server agrees on; `usual_suite`: that which it
+/// takes in place of AES-128-GCM.
+fn choices(steps: &[Step], usual: Group, usual_suite: Option<Suite>) -> Vec<Part> {
+    let flight = today(Reach::Flight);
+    let of_step = |step: &StepId| match (step.group, step.suite, step.more_requests) {
+        (Some(group), ..) if step.lack.is_none() => {
+            Some(Part::difference(PartId::Group(group, usual), [step, &flight]))
         }
-        (_, Some(suite), 0) => Some(of(format!("{suite} in place of {usual_suite}"), [&step.name, "TLS 1.3, request"])),
+        (_, Some(suite), 0) => {
+            Some(Part::difference(PartId::Suite(suite, usual_suite), [step, &today(Reach::Answered)]))
+        }
         _ => None,
     };
-    let mut choices: Vec<Part> = steps.iter().filter_map(of_step).collect();
-    let [rsa, ecdsa] = ["RSA", "ECDSA"].map(|signer| format!("{flight}, {signer} certificate"));
-    choices.push(of("its RSA certificate in place of its ECDSA one".to_owned(), [&rsa, &ecdsa]));
-    choices.push(of("its certificate compressed by zlib".to_owned(), [COMPRESSED, flight]));
-    let early = ["TLS 1.3, resumed, early data", "TLS 1.3, resumed, request"];
-    choices.push(of("the request as early data".to_owned(), early));
-    let by_key = ["TLS 1.3, resumed without a key agreement, handshake", "TLS 1.3, resumed, handshake"];
-    choices.push(of("resumption without a key agreement (psk_ke)".to_owned(), by_key));
-    let by_id = ["TLS 1.2, resumed by ID, handshake", "TLS 1.2, resumed, handshake"];
-    choices.push(of("a session by ID in place of a ticket, TLS 1.2".to_owned(), by_id));
+    let mut choices: Vec<Part> = steps.iter().filter_map(|step| of_step(&step.id)).collect();
+    let [rsa, ecdsa] = Signer::ALL.map(|signer| StepId { signer: Some(signer), ..flight.clone() });
+    let compressed = StepId { compressed: true, ..flight.clone() };
+    let early = StepId::resumed(Version::Tls13, Resumed::EarlyData, Reach::Answered);
+    let usual = resumed(Reach::Finished);
+    let by_key = StepId { lack: Some(Lack::Agreement), ..usual.clone() };
+    let [by_ticket, by_id] =
+        [Resumed::Ticket, Resumed::Id].map(|how| StepId::resumed(Version::Tls12, how, Reach::Finished));
+    choices.extend([
+        Part::difference(PartId::RsaCertificate, [&rsa, &ecdsa]),
+        Part::difference(PartId::CompressedCertificate, [&compressed, &flight]),
+        Part::difference(PartId::EarlyData, [&early, &resumed(Reach::Answered)]),
+        Part::difference(PartId::ResumedByKey, [&by_key, &usual]),
+        Part::difference(PartId::ResumedById, [&by_id, &by_ticket]),
+    ]);
     choices
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use tlsdyno_base::random::SplitMix64;
     use tlsdyno_stats::rows::Sliced;
 
     use super::*;
 
-    pub(crate) fn measured(whole: &str) -> Measured {
-        let version = Version::ALL.into_iter().find(|version| whole.starts_with(&format!("TLS {version}")));
-        let steps = Step::all(version.unwrap(), &["/large".to_owned()], true);
-        Measured { whole: whole.to_owned(), steps, ..Measured::default() }
+    pub(crate) fn measured(version: Version) -> Measured {
+        Measured { steps: Step::all(version, &["/large".to_owned()], true), ..Measured::default() }
     }
 
     /// Every step with a cost of its own, the same in all rounds.
-    pub(crate) fn columns(measured: &Measured, cost: impl Fn(&Step) -> f64) -> Vec<Column> {
-        measured.steps.iter().map(|step| vec![Some(cost(step)); 8]).collect()
+    pub(crate) fn columns(measured: &Measured, cost: impl Fn(&StepId) -> f64) -> Vec<Column> {
+        measured.steps.iter().map(|step| vec![Some(cost(&step.id)); 8]).collect()
     }
 
     #[test]
     fn parts_are_of_steps_that_there_are() {
-        for whole in ["TLS 1.3, request", "TLS 1.2, request"] {
-            let measured = measured(whole);
-            let mut names: Vec<&str> = measured.steps.iter().map(|step| step.name.as_str()).collect();
-            for part in all(&measured, Agreement::First) {
-                // TLS 1.3 does not exist where 1.2 is spoken.
-                let of_today =
-                    |(_, step): &&(f64, String)| !(whole.starts_with("TLS 1.2") && step.starts_with("TLS 1.3"));
-                for (_, step) in part.terms.iter().filter(of_today) {
-                    assert!(names.contains(&step.as_str()), "{}: {step}", part.name);
-                }
-            }
-            names.sort_unstable();
-            names.dedup();
+        for (version, agreement, count) in [
+            (Version::Tls13, Agreement::First, 35),
+            (Version::Tls13, Agreement::ByZero, 35),
+            (Version::Tls13, Agreement::Unknown, 34),
+            (Version::Tls12, Agreement::Unknown, 15),
+        ] {
+            let measured = measured(version);
+            let parts = all(&measured, agreement);
+            assert_eq!(parts.len(), count, "{parts:?}");
+            let names: BTreeSet<String> = parts.iter().map(|part| part.id.to_string()).collect();
+            assert_eq!(names.len(), count, "two parts have one name");
+            let names: BTreeSet<&str> = measured.steps.iter().map(|step| step.name.as_str()).collect();
             assert_eq!(names.len(), measured.steps.len(), "two steps have one name");
         }
     }
 
     #[test]
     fn the_life_of_a_connection_adds_up_to_it() {
-        for (whole, agreement, refused) in [
-            ("TLS 1.3, request", Agreement::First, None),
-            ("TLS 1.3, request", Agreement::First, Some(RESUMED_FLIGHT)),
-            ("TLS 1.3, request", Agreement::ByZero, None),
-            ("TLS 1.3, request", Agreement::Unknown, None),
-            ("TLS 1.2, request", Agreement::Unknown, None),
+        for (version, agreement, resumes) in [
+            (Version::Tls13, Agreement::First, true),
+            (Version::Tls13, Agreement::First, false),
+            (Version::Tls13, Agreement::ByZero, true),
+            (Version::Tls13, Agreement::Unknown, true),
+            (Version::Tls12, Agreement::Unknown, true),
         ] {
-            let refused = refused.map(|step| (step.to_owned(), String::new())).into_iter().collect();
-            let measured = Measured { refused, ..measured(whole) };
+            let mut measured = measured(version);
+            measured.steps.retain(|step| step.id.resumes.is_none() || resumes);
             let mut sum = BTreeMap::new();
-            for part in all(&measured, agreement).iter().filter(|part| part.kind == PartKind::Life) {
-                part.terms.iter().for_each(|(weight, name)| *sum.entry(name.clone()).or_insert(0.0) += weight);
+            for part in all(&measured, agreement).iter().filter(|part| part.id.kind() == PartKind::Life) {
+                part.of.0.iter().for_each(|(weight, step)| *sum.entry(step.to_string()).or_insert(0.0) += weight);
             }
             sum.retain(|_, weight| *weight != 0.0);
-            assert_eq!(sum.into_iter().collect::<Vec<_>>(), [(whole.to_owned(), 1.0)]);
+            let whole = StepId::whole(version, false).to_string();
+            assert_eq!(sum.into_iter().collect::<Vec<_>>(), [(whole, 1.0)]);
         }
     }
 
     #[test]
     fn the_order_of_a_server_is_found_by_cost() {
-        let measured = measured("TLS 1.3, request");
+        let measured = measured(Version::Tls13);
         let cost = |dearer_when_unsigned: bool| {
             columns(&measured, move |step| {
                 let goes_on = step.lack.is_none() || dearer_when_unsigned;
-                100.0 + if step.name.ends_with("P-384") && goes_on { 500.0 } else { 0.0 }
+                100.0 + if step.group == Some(Group::P384) && goes_on { 500.0 } else { 0.0 }
             })
         };
-        let has = |columns: &[Column], name: &str| costs_of(&measured, columns).iter().any(|part| part.part == name);
-        assert!(has(&cost(true), "key agreement") && !has(&cost(true), TOGETHER));
-        assert!(!has(&cost(false), "key agreement") && has(&cost(false), TOGETHER));
+        let has = |columns: &[Column], stretch| {
+            costs_of(&measured, columns).iter().any(|part| part.id == PartId::stretch(stretch))
+        };
+        assert_eq!(AGREEMENT.map(|stretch| has(&cost(true), stretch)), [true, true, false]);
+        assert_eq!(AGREEMENT.map(|stretch| has(&cost(false), stretch)), [false, false, true]);
     }
 
     #[test]
     fn requests_are_told_by_page_and_without_tls() {
-        let measured = measured("TLS 1.3, request");
+        let measured = measured(Version::Tls13);
         let columns = columns(&measured, |step| {
             let requests = f64::from(1 + step.more_requests);
             let (page, tls) =
@@ -419,44 +430,42 @@ pub(crate) mod tests {
             1000.0 + requests * (page + tls)
         });
         let costs = costs_of(&measured, &columns);
-        let cost = |name: &str| costs.iter().find(|part| part.part == name).map(|part| part.cost_ns.value.round());
-        assert_eq!(cost(NEXT), Some(25.0));
-        assert_eq!(cost(&format!("{NEXT}, /large")), Some(205.0));
-        assert_eq!(cost("next request without TLS, /large"), Some(200.0));
-        assert_eq!(cost("TLS in the next request, /large"), Some(5.0));
+        let cost = |id: PartId| ns(&costs, &id);
+        let large = || "/large".to_owned();
+        assert_eq!(cost(PartId::Next(None, String::new())), Some(25.0));
+        assert_eq!(cost(PartId::Next(None, large())), Some(205.0));
+        assert_eq!(cost(PartId::NextWithoutTls(large())), Some(200.0));
+        assert_eq!(cost(PartId::TlsInNext(large())), Some(5.0));
     }
 
     /// A Go server whose `GetCertificate` takes 300 µs, which it calls before it looks at signature algorithms: by the
     /// hello without a usable one key agreement takes 438 µs, and the key schedule −246.
     #[test]
     fn a_part_below_nothing_is_joined_with_the_next() {
-        let measured = measured("TLS 1.3, request");
+        let measured = measured(Version::Tls13);
         // TCP 30, the hello 180, key agreement 130, the certificate 300, the rest 115, a signature 25.
         let cost = |lookup: f64, zero: f64| {
-            columns(&measured, move |step| match step.name.as_str() {
-                "TCP" => 30.0,
-                name if name.ends_with("usable suite") || name.ends_with("usable group") => 210.0,
-                "TLS 1.3, hello without a usable signature, P-384" => 840.0 + lookup,
-                "TLS 1.3, server's flight, P-384" => 980.0 + lookup,
-                ZERO => zero,
-                UNSIGNED => 340.0 + lookup,
-                "TLS 1.3, server's flight" => 480.0 + lookup,
-                "TLS 1.3, handshake" => 500.0 + lookup,
-                name if name.starts_with("TLS 1.3, resumed") => 455.0,
+            columns(&measured, move |step| match (step.reach, step.lack, step.group) {
+                (Reach::Tcp, ..) => 30.0,
+                (_, Some(Lack::Suites | Lack::Groups), _) => 210.0,
+                (_, Some(Lack::Signatures), Some(_)) => 840.0 + lookup,
+                (_, Some(Lack::Signatures), None) => 340.0 + lookup,
+                (_, Some(Lack::Secret), _) => zero,
+                _ if step.resumes.is_some() => 455.0,
+                (Reach::Flight, _, Some(_)) => 980.0 + lookup,
+                (Reach::Flight, ..) => 480.0 + lookup,
+                (Reach::Finished, ..) => 500.0 + lookup,
                 _ => 600.0 + lookup,
             })
         };
-        let ns = |costs: &[PartCost], name: &str| {
-            costs.iter().find(|part| part.part == name).map(|part| part.cost_ns.value.round())
-        };
+        let ns = |costs: &[PartCost], stretch| ns(costs, &PartId::stretch(stretch));
         let plain = costs_of(&measured, &cost(0.0, 338.0));
-        assert_eq!([KEY_AGREEMENT, KEY_SCHEDULE].map(|name| ns(&plain, name)), [Some(130.0), Some(115.0)]);
+        assert_eq!(AGREEMENT.map(|stretch| ns(&plain, stretch)), [Some(130.0), Some(115.0), None]);
         // One that takes less than the key schedule makes nothing negative, but a share without a secret costs less.
         for (lookup, zero) in [(300.0, 338.0), (300.0, 638.0), (100.0, 338.0)] {
             let costs = costs_of(&measured, &cost(lookup, zero));
-            assert_eq!(ns(&costs, TOGETHER), Some(245.0), "{lookup} {zero}: {costs:?}");
-            assert_eq!([KEY_AGREEMENT, KEY_SCHEDULE].map(|name| ns(&costs, name)), [None, None]);
-            assert_eq!(ns(&costs, SIGNATURE), Some(25.0 + lookup));
+            assert_eq!(AGREEMENT.map(|stretch| ns(&costs, stretch)), [None, None, Some(245.0)], "{lookup} {zero}");
+            assert_eq!(ns(&costs, Stretch::Signature), Some(25.0 + lookup));
         }
     }
 
@@ -467,7 +476,7 @@ pub(crate) mod tests {
         let mut random = SplitMix64::new(52);
         let mut joined = 0;
         for _ in 0..300 {
-            let measured = measured(if random.below(2) == 0 { "TLS 1.3, request" } else { "TLS 1.2, request" });
+            let measured = measured(Version::ALL[random.below(2) as usize]);
             let drawn: Vec<f64> = measured.steps.iter().map(|_| 100.0 + 400.0 * random.uniform()).collect();
             let noise = |_| 1.0 + 0.02 * random.normal();
             let noise: Vec<f64> = (0..8 * drawn.len()).map(noise).collect();
@@ -475,10 +484,10 @@ pub(crate) mod tests {
             let columns: Vec<Column> = drawn.iter().enumerate().map(column).collect();
             let costs = costs_of(&measured, &columns);
             let life: Vec<&PartCost> = costs.iter().filter(|part| part.kind == PartKind::Life).collect();
-            joined += usize::from(life.iter().any(|part| part.part.ends_with(JOINED) && part.part != TOGETHER));
+            joined += usize::from(life.iter().any(|part| matches!(&part.id, PartId::Life(of) if of.len() > 1)));
             let below: Vec<&&PartCost> = life.iter().filter(|part| part.cost_ns.high < 0.0).collect();
             assert!(below.is_empty() || life.len() == 1, "{below:?}");
-            let whole = measured.steps.iter().position(|step| step.name == measured.whole).unwrap();
+            let whole = measured.whole_number().unwrap();
             let sum: f64 = life.iter().map(|part| part.cost_ns.value).sum();
             assert!((sum - rows().estimate(&columns[whole]).value).abs() < 1e-6);
         }
@@ -488,6 +497,13 @@ pub(crate) mod tests {
     /// Eight rounds of a sweep each.
     pub(crate) fn rows() -> Rows {
         Rows::Sliced(Sliced::of(&[1; 8]).0)
+    }
+
+    /// What tells of the key agreement, and of what follows it.
+    const AGREEMENT: [Stretch; 3] = [Stretch::KeyAgreement, Stretch::KeySchedule, Stretch::AgreementAndSchedule];
+
+    fn ns(costs: &[PartCost], id: &PartId) -> Option<f64> {
+        costs.iter().find(|part| part.id == *id).map(|part| part.cost_ns.value.round())
     }
 
     fn costs_of(measured: &Measured, columns: &[Column]) -> Vec<PartCost> {

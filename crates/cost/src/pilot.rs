@@ -19,7 +19,7 @@ use crate::Measured;
 use crate::file::Cost;
 use crate::maker::{Made, Maker};
 use crate::server::{PATIENCE, Server};
-use crate::steps::{COMPRESSED, Step};
+use crate::steps::{Step, StepId};
 
 /// Connections of each step that are tried before anything is measured.
 const TRIES: u32 = 3;
@@ -59,17 +59,17 @@ impl Target {
         let address = server.address;
         observer.step(&format!("finding out what {address} takes"));
         let taken = Taken::of(cost, url, address, stop)?;
-        let Taken { whole, negotiated, group, keys, usual, certificate, steps, refused } = taken;
+        let Taken { version, negotiated, group, keys, usual, certificate, steps, refused, .. } = taken;
         // The numbers of steps are those of the ones that are left.
-        let mut maker = Maker::new(cost, url, address, &steps, &usual)?;
+        let mut maker = Maker::new(cost, url, address, steps.iter().map(|step| &step.id), &usual)?;
         for (number, step) in steps.iter().enumerate() {
-            tried(&mut maker, number, step).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
+            tried(&mut maker, number, &step.id).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
         }
         if let Some(pids) = server.pids_here().filter(|_| cost.at_most_per_s.is_none()) {
             observer.step("finding out who works on the connections");
-            let handshake = whole.replace("request", "handshake");
-            let number = steps.iter().position(|step| step.name == handshake).unwrap_or(0);
-            let connection = || maker.make(number, &steps[number]).map(drop);
+            let handshake = StepId::whole(version, true);
+            let number = steps.iter().position(|step| step.id == handshake).unwrap_or(0);
+            let connection = || maker.make(number, &steps[number].id).map(drop);
             forwarder::refuse(address, &pids, || server.read_ns(), connection)?;
         }
         let rests = server.comes_to_rest()?;
@@ -90,8 +90,8 @@ impl Target {
             accounting: accounting.to_owned(),
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
-            suite: usual.into_iter().find(|suite| whole.starts_with(&format!("TLS {}", suite.version()))),
-            whole,
+            suite: usual.into_iter().find(|suite| suite.version() == version),
+            whole: StepId::whole(version, cost.no_request).to_string(),
             certificate,
             steps,
             refused,
@@ -102,7 +102,8 @@ impl Target {
 
 /// Which steps a server takes.
 struct Taken {
-    whole: String,
+    /// That of a whole connection.
+    version: Version,
     negotiated: String,
     group: Option<Group>,
     keys: Vec<CertificateKind>,
@@ -111,22 +112,23 @@ struct Taken {
     certificate: Option<Certificate>,
     steps: Vec<Step>,
     refused: Vec<(String, String)>,
+    /// Why it does not compress its certificate.
+    uncompressed: Option<String>,
 }
 
 impl Taken {
     fn of(cost: &Cost, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<Taken> {
-        let whole = [Version::Tls13, Version::Tls12].map(|version| Step::whole(version, cost.no_request));
+        let whole = [Version::Tls13, Version::Tls12].map(|version| StepId::whole(version, cost.no_request));
         let (mut usual, mut refused) = (Vec::new(), Vec::new());
-        let mut first = |step: &Step| {
-            let step = std::slice::from_ref(step);
-            let made = tried(&mut Maker::new(cost, url, address, step, &[])?, 0, &step[0]);
+        let mut first = |step: &StepId| {
+            let made = tried(&mut Maker::new(cost, url, address, [step], &[])?, 0, step);
             if made.as_ref().err().is_none_or(|error| !error.is::<Failure>()) {
                 return made;
             }
             // Some take AES-256 or ChaCha20 alone.
-            let of_all = tried(&mut Maker::new(cost, url, address, step, Suite::ALL)?, 0, &step[0]).or(made)?;
+            let of_all = tried(&mut Maker::new(cost, url, address, [step], Suite::ALL)?, 0, step).or(made)?;
             if let Some(suite) = of_all.handshake.as_ref().map(|of| of.suite) {
-                refused.push((format!("{}, AES-128-GCM", step[0].name), format!("of all suites it took {suite}")));
+                refused.push((format!("{step}, AES-128-GCM"), format!("of all suites it took {suite}")));
                 usual.push(suite);
             }
             Ok(of_all)
@@ -141,7 +143,7 @@ impl Taken {
             (Err(_), Ok(made)) => (Version::Tls12, made.handshake),
             (Err(_), Err(_)) => {
                 let error = today.err().unwrap_or_else(|| anyhow!("nothing came"));
-                refuse_limits(&whole[0].name, &error)?;
+                refuse_limits(&whole[0], &error)?;
                 return Err(Fault::Unreachable.of(explained(error, address)));
             }
         };
@@ -149,51 +151,44 @@ impl Taken {
             let group = of.group.map_or(String::new(), |group| format!(" {group}"));
             format!("{} {}{group}", of.version, of.suite)
         };
-        let (whole, group) = (Step::whole(version, cost.no_request).name, handshake.as_ref().and_then(|of| of.group));
+        let group = handshake.as_ref().and_then(|of| of.group);
         let flight_bytes = handshake.as_ref().map_or(0, |of| u64::from(of.bytes_in));
         let negotiated = handshake.map(told).unwrap_or_default();
-        let (certificate, steps) = (None, Vec::new());
+        let (certificate, uncompressed, steps) = (None, None, Vec::new());
         let keys = keys(cost, url, address, version, &usual)?;
-        let mut taken = Taken { whole, negotiated, group, keys, usual, certificate, steps, refused };
+        let mut taken = Taken { version, negotiated, group, keys, usual, certificate, steps, refused, uncompressed };
         if let Err(error) = today {
             taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
         }
-        taken.try_all(cost, url, address, version, stop)?;
+        taken.try_all(cost, url, address, stop)?;
         if !chain.is_empty() {
-            let refused = taken.refused.iter().find(|(step, _)| step == COMPRESSED).map(|(_, why)| why.clone());
-            taken.certificate = Some(Certificate::of(&chain, flight_bytes, refused));
+            taken.certificate = Some(Certificate::of(&chain, flight_bytes, taken.uncompressed.take()));
         }
         Ok(taken)
     }
 
-    fn try_all(
-        &mut self,
-        cost: &Cost,
-        url: &Url,
-        address: SocketAddr,
-        version: Version,
-        stop: &AtomicBool,
-    ) -> Result<()> {
-        let mut all = Step::all(version, &cost.pages, cost.plain_url.is_some());
-        all.retain(|step| !cost.no_request || step.reach != Reach::Answered);
-        all.retain(|step| step.suite.is_none_or(|suite| !self.usual.contains(&suite)));
-        let mut maker = Maker::new(cost, url, address, &all, &self.usual)?;
+    fn try_all(&mut self, cost: &Cost, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<()> {
+        let mut all = Step::all(self.version, &cost.pages, cost.plain_url.is_some());
+        all.retain(|step| !cost.no_request || step.id.reach != Reach::Answered);
+        all.retain(|step| step.id.suite.is_none_or(|suite| !self.usual.contains(&suite)));
+        let mut maker = Maker::new(cost, url, address, all.iter().map(|step| &step.id), &self.usual)?;
         // One line tells of a version that the server does not speak.
-        let old = Step::whole(Version::Tls12, true);
-        let old_at = all.iter().position(|step| *step == old).unwrap_or(0);
-        let without_old = tried(&mut maker, old_at, &all[old_at]).err();
+        let old = StepId::whole(Version::Tls12, true);
+        let old_at = all.iter().position(|step| step.id == old).unwrap_or(0);
+        let without_old = tried(&mut maker, old_at, &all[old_at].id).err();
         if let Some(error) = &without_old {
             self.refused.push(("TLS 1.2".to_owned(), error.to_string()));
         }
         for (number, step) in all.iter().enumerate() {
             interrupt::before_measuring(stop, interrupt::check(stop))?;
-            if step.version == Some(Version::Tls12) && without_old.is_some() && version != Version::Tls12 {
+            if step.id.version == Some(Version::Tls12) && without_old.is_some() && self.version != Version::Tls12 {
                 continue;
             }
-            match tried(&mut maker, number, step) {
+            match tried(&mut maker, number, &step.id) {
                 Ok(_) => self.steps.push(step.clone()),
                 Err(error) => {
-                    refuse_limits(&step.name, &error)?;
+                    refuse_limits(&step.id, &error)?;
+                    self.uncompressed = step.id.compressed.then(|| error.to_string()).or(self.uncompressed.take());
                     self.refused.push((step.name.clone(), error.to_string()));
                 }
             }
@@ -212,7 +207,7 @@ fn keys(
     usual: &[Suite],
 ) -> Result<Vec<CertificateKind>> {
     let steps = [None, Some(Signer::Rsa), Some(Signer::Ecdsa)]
-        .map(|signer| Step { signer, ..Step::whole(version, cost.no_request) });
+        .map(|signer| StepId { signer, ..StepId::whole(version, cost.no_request) });
     let mut maker = Maker::new(cost, url, address, &steps, usual)?;
     let mut key =
         |number: usize| CertificateKind::of_certificate(maker.make(number, &steps[number]).ok()?.chain.first()?);
@@ -223,7 +218,7 @@ fn keys(
 
 /// Whether the server takes this step; what came of the last connection. Where it takes a session once, each connection
 /// has its own from then on.
-fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Made> {
+fn tried(maker: &mut Maker, number: usize, step: &StepId) -> Result<Made> {
     // A server that lets connections wait does so each time, a busy machine once.
     let (mut shortest, mut made) = (Duration::MAX, None);
     for _ in 0..TRIES {
@@ -244,7 +239,7 @@ fn tried(maker: &mut Maker, number: usize, step: &Step) -> Result<Made> {
 }
 
 /// A server that limits how often it is asked says so already now.
-fn refuse_limits(step: &str, error: &Error) -> Result<()> {
+fn refuse_limits(step: &StepId, error: &Error) -> Result<()> {
     let text = error.to_string();
     let Some(status) = ["429", "503"].into_iter().find(|status| text.ends_with(&format!("status {status}"))) else {
         return Ok(());

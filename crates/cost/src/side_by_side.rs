@@ -6,13 +6,15 @@ use tlsdyno_base::verdict::Direction;
 use tlsdyno_stats::compared::CPU_START_TO_START_PERCENT;
 use tlsdyno_stats::rows::{Rows, Terms};
 
-use crate::parts::{Part, PartKind, Seen};
+use crate::part_id::{PartId, PartKind};
+use crate::parts::{Part, Seen};
 
 /// What a part of the second server costs more than that of the first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartDifference {
     /// What it is.
-    pub part: String,
+    #[serde(rename = "part")]
+    pub id: PartId,
     /// What it belongs to.
     pub kind: PartKind,
     /// What it costs the first, in the rounds that have it of both, nanoseconds.
@@ -28,34 +30,31 @@ pub struct PartDifference {
 /// What the parts of the second server cost more than the same of the first, in rounds that have both.
 pub(crate) fn differences(servers: [Seen; 2], parts: [&[Part]; 2], rows: &Rows) -> Vec<PartDifference> {
     let line = |part: &Part| {
-        let other = parts[0].iter().find(|other| other.name == part.name && other.kind == part.kind)?;
-        Some(((part.name.clone(), part.kind), [other.columns(servers[0])?, part.columns(servers[1])?]))
+        let other = parts[0].iter().find(|other| other.id == part.id)?;
+        Some((part.id.clone(), [other.columns(servers[0])?, part.columns(servers[1])?]))
     };
-    let (names, lines): (Vec<(String, PartKind)>, Vec<[Terms; 2]>) = parts[1].iter().filter_map(line).unzip();
-    let more = |(((part, kind), terms), [first_ns, second_ns, cost_ns]): ((_, &[Terms; 2]), [Estimate; 3])| {
+    let (ids, lines): (Vec<PartId>, Vec<[Terms; 2]>) = parts[1].iter().filter_map(line).unzip();
+    let more = |((id, terms), [first_ns, second_ns, cost_ns]): ((PartId, &[Terms; 2]), [Estimate; 3])| {
         let dearest = |(column, weight): &(&Column, f64)| weight.abs() * rows.estimate(column).value;
         let equal_to_ns = terms.iter().flatten().map(dearest).fold(0.0, f64::max) * CPU_START_TO_START_PERCENT / 100.0;
         let direction = Direction::against(cost_ns.interval(), [-equal_to_ns, equal_to_ns]);
-        PartDifference { part, kind, first_ns, second_ns, cost_ns, direction }
+        PartDifference { kind: id.kind(), id, first_ns, second_ns, cost_ns, direction }
     };
-    names
-        .into_iter()
-        .zip(&lines)
-        .zip(rows.compared(&lines))
-        .map(more)
-        .filter(|of| of.cost_ns.value.is_finite())
-        .collect()
+    let compared = ids.into_iter().zip(&lines).zip(rows.compared(&lines)).map(more);
+    compared.filter(|of| of.cost_ns.value.is_finite()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use tlsdyno_base::random::SplitMix64;
+    use tlsdyno_tls::Version;
 
     use super::*;
     use crate::Measured;
+    use crate::part_id::Stretch;
     use crate::parts::decomposed;
     use crate::parts::tests::{columns, measured, rows};
-    use crate::steps::Step;
+    use crate::steps::StepId;
 
     fn differences_of(measured: &Measured, columns: [&[Column]; 2]) -> Vec<PartDifference> {
         let servers = columns.map(|columns| (measured, columns));
@@ -65,8 +64,8 @@ mod tests {
 
     #[test]
     fn the_same_server_twice_differs_in_nothing() {
-        let measured = measured("TLS 1.3, request");
-        let one = columns(&measured, |step| step.name.len() as f64);
+        let measured = measured(Version::Tls13);
+        let one = columns(&measured, |step| step.to_string().len() as f64);
         let differences = differences_of(&measured, [&one, &one]);
         assert!(differences.len() > 20 && differences.iter().all(|part| part.cost_ns.value == 0.0));
     }
@@ -74,11 +73,11 @@ mod tests {
     /// Of 200 sheets of equal servers about ten may have a line that says dearer or cheaper.
     #[test]
     fn the_verdicts_of_a_sheet_hold_together() {
-        let measured = measured("TLS 1.3, request");
+        let measured = measured(Version::Tls13);
         let mut random = SplitMix64::new(5);
         let mut noisy = || -> Vec<Column> {
-            let mut cell = |step: &Step| Some(step.name.len() as f64 * (1.0 + 0.1 * random.normal()));
-            measured.steps.iter().map(|step| (0..8).map(|_| cell(step)).collect()).collect()
+            let mut cell = |step: &StepId| Some(step.to_string().len() as f64 * (1.0 + 0.1 * random.normal()));
+            measured.steps.iter().map(|step| (0..8).map(|_| cell(&step.id)).collect()).collect()
         };
         let mut wrong = 0;
         for _ in 0..200 {
@@ -89,15 +88,15 @@ mod tests {
         let dearer: Vec<Column> =
             noisy().into_iter().map(|column| column.iter().map(|cost| Some((*cost)? + 40.0)).collect()).collect();
         let differences = differences_of(&measured, [&noisy(), &dearer]);
-        let tcp = differences.iter().find(|of| of.part == "accepting and closing").unwrap();
+        let tcp = differences.iter().find(|of| of.id == PartId::stretch(Stretch::Accepting)).unwrap();
         assert_eq!(tcp.direction, Direction::Bigger, "{tcp:?}");
     }
 
     /// Rounds that lack a step of one server are in none of the three numbers of a line.
     #[test]
     fn a_difference_is_that_of_the_numbers_beside_it() {
-        let measured = measured("TLS 1.3, request");
-        let one = columns(&measured, |step| step.name.len() as f64);
+        let measured = measured(Version::Tls13);
+        let one = columns(&measured, |step| step.to_string().len() as f64);
         let with = |cut: std::ops::Range<usize>, dearer: f64| -> Vec<Column> {
             let cell = |(row, cost): (usize, &Option<f64>)| {
                 (!cut.contains(&row)).then_some((*cost)? * (1.0 + dearer * row as f64))
@@ -110,7 +109,7 @@ mod tests {
             let less = of.second_ns.value - of.first_ns.value;
             assert!((less - of.cost_ns.value).abs() < 1e-6, "{of:?}");
         }
-        let tcp = differences.iter().find(|of| of.part == "accepting and closing").unwrap();
+        let tcp = differences.iter().find(|of| of.id == PartId::stretch(Stretch::Accepting)).unwrap();
         // Rows 3, 4, 6 and 7 have both, none of which is trimmed.
         assert!((tcp.first_ns.value - 3.0 * (1.0 + 0.5 * 5.0)).abs() < 1e-6, "{tcp:?}");
     }

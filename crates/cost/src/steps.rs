@@ -1,20 +1,18 @@
 //! What the client does on a connection: which hello it sends, and how far it goes.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::exchange::Reach;
 use tlsdyno_tls::{Effort, Group, Lack, Settings, Signer, Suite, Version};
 
-/// The server's flight with a certificate that it has compressed.
-pub const COMPRESSED: &str = "TLS 1.3, server's flight, compressed certificate";
 /// Requests on a kept connection after its first one.
 pub const MORE_REQUESTS: u32 = 16;
 
-/// A connection as the client makes it.
+/// What a connection is, in all that the client decides: two connections with the same id ask a server for the same.
+/// Its name is [`Display`](fmt::Display).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Step {
-    /// What it is called.
-    pub name: String,
+pub struct StepId {
     /// The version that is offered; `None`: no TLS.
     pub version: Option<Version>,
     /// What the hello lacks.
@@ -36,6 +34,17 @@ pub struct Step {
     pub page: String,
     /// Requests on the same connection after the first.
     pub more_requests: u32,
+}
+
+/// A connection as the client makes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What it was called when it was measured, for readers of the record.
+    pub name: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub id: StepId,
     /// It tells what another choice would cost: measured in every third turn.
     pub is_choice: bool,
 }
@@ -52,10 +61,10 @@ pub enum Resumed {
     EarlyData,
 }
 
-impl Step {
-    fn new(name: impl Into<String>, version: Version, reach: Reach) -> Step {
-        Step {
-            name: name.into(),
+impl StepId {
+    /// With all that is usual.
+    pub fn new(version: Version, reach: Reach) -> StepId {
+        StepId {
             version: Some(version),
             lack: None,
             group: None,
@@ -66,38 +75,42 @@ impl Step {
             reach,
             page: String::new(),
             more_requests: 0,
-            is_choice: false,
         }
     }
 
-    fn choice(self) -> Step {
-        Step { is_choice: true, ..self }
+    /// The server refuses its hello, which lacks this.
+    pub(crate) fn refused(version: Version, lack: Lack) -> StepId {
+        let group = (lack == Lack::Secret).then_some(Group::X25519);
+        StepId { lack: Some(lack), group, ..StepId::new(version, Reach::Refused) }
+    }
+
+    /// It resumes a session.
+    pub(crate) fn resumed(version: Version, how: Resumed, reach: Reach) -> StepId {
+        StepId { resumes: Some(how), ..StepId::new(version, reach) }
     }
 
     /// The whole of a connection: what all other steps are compared with in time.
-    pub fn whole(version: Version, is_handshake_only: bool) -> Step {
-        match is_handshake_only {
-            true => Step::new(format!("TLS {version}, handshake"), version, Reach::Finished),
-            false => requests(version, "").into_iter().next().expect("one request comes first"),
-        }
+    pub fn whole(version: Version, is_handshake_only: bool) -> StepId {
+        StepId::new(version, if is_handshake_only { Reach::Finished } else { Reach::Answered })
     }
 
-    /// All of them, in the order of a connection's life: of this version, of TLS 1.2, of further pages, of plain HTTP.
-    pub fn all(version: Version, pages: &[String], has_plain: bool) -> Vec<Step> {
-        let mut all = vec![Step::new("TCP", version, Reach::Tcp)];
-        all.extend(if version == Version::Tls13 { of_today() } else { Vec::new() });
-        all.extend(of_old());
-        all.extend(pages.iter().flat_map(|page| of_page(version, page)));
-        if has_plain {
-            let pages = [""].into_iter().chain(pages.iter().map(String::as_str));
-            all.extend(pages.flat_map(|page| requests(version, page)).map(Step::without_tls));
-        }
-        all
+    /// The same by this suite alone.
+    fn by(self, suite: Suite) -> StepId {
+        StepId { suite: Some(suite), ..self }
     }
 
-    fn without_tls(self) -> Step {
-        let name = self.name.split_once(", ").map_or("", |(_, name)| name);
-        Step { name: format!("plain HTTP, {name}"), version: None, ..self }
+    /// One request of this page, and several on the same connection.
+    fn requests(version: Version, page: &str) -> [StepId; 2] {
+        let one = StepId { page: page.to_owned(), ..StepId::new(version, Reach::Answered) };
+        [one.clone(), StepId { more_requests: MORE_REQUESTS, ..one }]
+    }
+
+    fn step(self) -> Step {
+        Step { name: self.to_string(), id: self, is_choice: false }
+    }
+
+    fn choice(self) -> Step {
+        Step { is_choice: true, ..self.step() }
     }
 
     /// What the client offers for it. `name`: the host of the URL; `usual`: the suites that it offers of a version in
@@ -125,86 +138,121 @@ impl Step {
             ..Settings::default()
         }
     }
+
+    /// What it is called.
+    fn name(&self) -> String {
+        if self.reach == Reach::Tcp {
+            return "TCP".to_owned();
+        }
+        let over = self.version.map_or("plain HTTP".to_owned(), |version| format!("TLS {version}"));
+        let resumed = match (self.resumes, self.lack) {
+            (None, _) => "",
+            (_, Some(Lack::Agreement)) => "resumed without a key agreement, ",
+            (Some(Resumed::Id), _) => "resumed by ID, ",
+            (Some(Resumed::Ticket | Resumed::EarlyData), _) => "resumed, ",
+        };
+        let what = match (self.reach, self.lack) {
+            (Reach::Refused, Some(Lack::Suites)) => "hello without a usable suite",
+            (Reach::Refused, Some(Lack::Groups)) => "hello without a usable group",
+            (Reach::Refused, Some(Lack::Signatures)) => "hello without a usable signature",
+            (Reach::Refused, _) => "hello whose share gives no secret",
+            (Reach::Flight, Some(Lack::Shares)) => "server's flight after a retry",
+            (Reach::Tcp | Reach::Flight, _) => "server's flight",
+            (Reach::Finished, _) => "handshake",
+            (Reach::Answered, _) if self.resumes == Some(Resumed::EarlyData) => "early data",
+            (Reach::Answered, _) if self.more_requests > 0 => &format!("{} more requests", self.more_requests),
+            (Reach::Answered, _) => "request",
+        };
+        let choices = [
+            Some(self.page.clone()).filter(|page| !page.is_empty()),
+            self.suite.map(|suite| suite.to_string()),
+            self.group.filter(|_| self.lack != Some(Lack::Secret)).map(|group| group.to_string()),
+            self.signer.map(|signer| format!("{signer} certificate")),
+            self.compressed.then(|| "compressed certificate".to_owned()),
+        ];
+        let choices: String = choices.into_iter().flatten().map(|choice| format!(", {choice}")).collect();
+        format!("{over}, {resumed}{what}{choices}")
+    }
 }
 
-/// One request of a page, and several on the same connection.
-fn requests(version: Version, page: &str) -> [Step; 2] {
-    let of = if page.is_empty() { String::new() } else { format!(", {page}") };
-    let new = |name: String| Step {
-        page: page.to_owned(),
-        ..Step::new(format!("TLS {version}, {name}{of}"), version, Reach::Answered)
-    };
-    let more = new(format!("{MORE_REQUESTS} more requests"));
-    [new("request".to_owned()), Step { more_requests: MORE_REQUESTS, ..more }]
+impl fmt::Display for StepId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&crate::label(self.name()))
+    }
+}
+
+impl Step {
+    /// All of them, in the order of a connection's life: of this version, of TLS 1.2, of further pages, of plain HTTP.
+    pub fn all(version: Version, pages: &[String], has_plain: bool) -> Vec<Step> {
+        let mut all = vec![StepId::new(version, Reach::Tcp).step()];
+        all.extend(if version == Version::Tls13 { of_today() } else { Vec::new() });
+        all.extend(of_old());
+        all.extend(pages.iter().flat_map(|page| of_page(version, page)));
+        if has_plain {
+            let pages = [""].into_iter().chain(pages.iter().map(String::as_str));
+            let requests = pages.flat_map(|page| StepId::requests(version, page));
+            all.extend(requests.map(|with_tls| StepId { version: None, ..with_tls }.step()));
+        }
+        all
+    }
 }
 
 fn of_today() -> Vec<Step> {
-    let new = |name: &str, reach| Step::new(format!("TLS 1.3, {name}"), Version::Tls13, reach);
-    let resumed = |name: &str, reach| Step { resumes: Some(Resumed::Ticket), ..new(name, reach) };
-    let refused = |name: &str, lack| Step { lack: Some(lack), ..new(name, Reach::Refused) };
-    let with =
-        |group: Group| Step { group: Some(group), ..new(&format!("server's flight, {group}"), Reach::Flight) }.choice();
-    let by = |suite: Suite| Step { suite: Some(suite), ..new(&format!("request, {suite}"), Reach::Answered) }.choice();
-    let signed = |signer: Signer| {
-        Step { signer: Some(signer), ..new(&format!("server's flight, {signer} certificate"), Reach::Flight) }.choice()
-    };
-    let compressed = Step { compressed: true, ..Step::new(COMPRESSED, Version::Tls13, Reach::Flight) }.choice();
-    let by_key = "resumed without a key agreement, handshake";
-    let by_key = Step { lack: Some(Lack::Agreement), ..resumed(by_key, Reach::Finished) }.choice();
-    let early = Step { resumes: Some(Resumed::EarlyData), ..new("resumed, early data", Reach::Answered) };
-    let unsigned = refused("hello without a usable signature", Lack::Signatures);
-    let unsigned_p384 =
-        Step { group: Some(Group::P384), ..refused("hello without a usable signature, P-384", Lack::Signatures) };
-    let secretless = Step { group: Some(Group::X25519), ..refused("hello whose share gives no secret", Lack::Secret) };
-    let [request, more_requests] = requests(Version::Tls13, "");
+    let version = Version::Tls13;
+    let new = |reach| StepId::new(version, reach);
+    let flight = || new(Reach::Flight);
+    let refused = |lack| StepId::refused(version, lack);
+    let resumed = |reach| StepId::resumed(version, Resumed::Ticket, reach);
+    let with = |group: Group| StepId { group: Some(group), ..flight() }.choice();
+    let signed = |signer: Signer| StepId { signer: Some(signer), ..flight() }.choice();
+    let [request, more_requests] = StepId::requests(version, "");
     vec![
-        refused("hello without a usable suite", Lack::Suites),
-        refused("hello without a usable group", Lack::Groups).choice(),
-        unsigned,
-        unsigned_p384.choice(),
-        secretless,
-        new("server's flight", Reach::Flight),
-        Step { lack: Some(Lack::Shares), ..new("server's flight after a retry", Reach::Flight) }.choice(),
-        new("handshake", Reach::Finished),
-        request,
-        more_requests,
-        resumed("resumed, server's flight", Reach::Flight),
-        resumed("resumed, handshake", Reach::Finished),
-        resumed("resumed, request", Reach::Answered),
-        by_key,
-        early.choice(),
+        refused(Lack::Suites).step(),
+        refused(Lack::Groups).choice(),
+        refused(Lack::Signatures).step(),
+        StepId { group: Some(Group::P384), ..refused(Lack::Signatures) }.choice(),
+        refused(Lack::Secret).step(),
+        flight().step(),
+        StepId { lack: Some(Lack::Shares), ..flight() }.choice(),
+        new(Reach::Finished).step(),
+        request.clone().step(),
+        more_requests.step(),
+        resumed(Reach::Flight).step(),
+        resumed(Reach::Finished).step(),
+        resumed(Reach::Answered).step(),
+        StepId { lack: Some(Lack::Agreement), ..resumed(Reach::Finished) }.choice(),
+        StepId::resumed(version, Resumed::EarlyData, Reach::Answered).choice(),
         with(Group::P256),
         with(Group::P384),
         with(Group::X25519MlKem768),
-        by(Suite::Tls13Aes256Gcm),
-        by(Suite::Tls13ChaCha20),
+        request.clone().by(Suite::Tls13Aes256Gcm).choice(),
+        request.by(Suite::Tls13ChaCha20).choice(),
         signed(Signer::Rsa),
         signed(Signer::Ecdsa),
-        compressed,
+        StepId { compressed: true, ..flight() }.choice(),
     ]
 }
 
 fn of_old() -> Vec<Step> {
-    let new = |name: &str, reach| Step::new(format!("TLS 1.2, {name}"), Version::Tls12, reach);
-    let resumed = |name: &str, how| Step { resumes: Some(how), ..new(name, Reach::Finished) };
-    let [request, more_requests] = requests(Version::Tls12, "");
+    let version = Version::Tls12;
+    let resumed = |how| StepId::resumed(version, how, Reach::Finished);
+    let [request, more_requests] = StepId::requests(version, "");
     vec![
-        Step { lack: Some(Lack::Suites), ..new("hello without a usable suite", Reach::Refused) },
-        new("server's flight", Reach::Flight),
-        new("handshake", Reach::Finished),
-        request,
-        more_requests,
-        resumed("resumed, handshake", Resumed::Ticket),
-        resumed("resumed by ID, handshake", Resumed::Id).choice(),
+        StepId::refused(version, Lack::Suites).step(),
+        StepId::new(version, Reach::Flight).step(),
+        StepId::new(version, Reach::Finished).step(),
+        request.step(),
+        more_requests.step(),
+        resumed(Resumed::Ticket).step(),
+        resumed(Resumed::Id).choice(),
     ]
 }
 
 /// A further page, and with TLS 1.3 what it costs by another cipher.
 fn of_page(version: Version, page: &str) -> Vec<Step> {
-    let [one, more] = requests(version, page).map(Step::choice);
-    let by = |suite: Suite| Step { name: format!("{}, {suite}", more.name), suite: Some(suite), ..more.clone() };
+    let [one, more] = StepId::requests(version, page);
     let ciphers = [Suite::Tls13Aes256Gcm, Suite::Tls13ChaCha20].into_iter().filter(|_| version == Version::Tls13);
-    let mut steps: Vec<Step> = ciphers.map(by).collect();
+    let mut steps: Vec<StepId> = ciphers.map(|suite| more.clone().by(suite)).collect();
     steps.extend([one, more]);
-    steps
+    steps.into_iter().map(StepId::choice).collect()
 }

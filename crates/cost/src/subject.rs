@@ -86,9 +86,9 @@ impl<'a> Outside<'a> {
         let mut steps = Vec::new();
         for (number, target) in targets.iter().enumerate() {
             for (index, step) in target.measured.steps.iter().enumerate() {
-                let is_whole = number == 0 && step.name == target.measured.whole;
+                let is_whole = number == 0 && Some(index) == target.measured.whole_number();
                 let role = if is_whole { Role::AsIs } else { Role::Setting };
-                let passed = vec![format!("three connections went as far as `{}`", step.reach)];
+                let passed = vec![format!("three connections went as far as `{}`", step.id.reach)];
                 let name = match targets.len() {
                     1 => step.name.clone(),
                     _ => format!("{}: {}", LABELS[number], step.name),
@@ -153,7 +153,7 @@ impl Outside<'_> {
     fn settle(&mut self, most: Duration) {
         let (began, targets) = (Instant::now(), self.targets.len() as u32);
         for (number, target) in (1..).zip(&mut self.targets).filter(|(_, target)| target.measured.is_seen()) {
-            let whole = target.measured.steps.iter().position(|step| step.name == target.measured.whole);
+            let whole = target.measured.whole_number();
             let mut costs_ns = Vec::new();
             while !is_settled(&costs_ns) && began.elapsed() < most * number / targets {
                 let slice = whole.and_then(|whole| target.slice(whole, began, 0).ok()?);
@@ -184,7 +184,7 @@ impl Target {
     /// server's processes changed meanwhile, or something let the connections wait.
     fn slice(&mut self, number: usize, since: Instant, sweep_number: u32) -> Result<Option<(Slice, u64)>> {
         let length = Duration::from_micros(self.measured.slice_us);
-        let step = &self.measured.steps[number];
+        let step = &self.measured.steps[number].id;
         self.maker.renew_session(number, step).map_err(|error| self.refused(error))?;
         let Some(before_ns) = self.server.at_rest_ns()? else { return Ok(None) };
         let began = Instant::now();
@@ -263,10 +263,10 @@ impl Subject for Outside<'_> {
         let [target, number] = self.steps[index];
         let target = &mut self.targets[target];
         let step = &target.measured.steps[number];
-        target.maker.renew_session(number, step)?;
+        target.maker.renew_session(number, &step.id)?;
         for _ in 0..work.piece.requests {
             interrupt::check(self.stop)?;
-            target.maker.make(number, step).map_err(|error| target.refused(error).context(step.name.clone()))?;
+            target.maker.make(number, &step.id).map_err(|error| target.refused(error).context(step.name.clone()))?;
         }
         let hits = work.piece.requests;
         Ok(Block {

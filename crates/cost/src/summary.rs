@@ -6,8 +6,10 @@ use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_record::store::{Record, Warning};
 use tlsdyno_stats::Metric;
 use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_tls::Version;
 use tlsdyno_traffic::network::certificate::Certificate;
 
+use crate::part_id::PartId;
 use crate::parts::{self, Part, PartCost, Seen};
 use crate::side_by_side::{self, PartDifference};
 use crate::{CostRecord, LABELS, Measured};
@@ -50,6 +52,9 @@ pub struct ServerCost {
     pub command: String,
     /// Version, suite and group of a whole connection.
     pub negotiated: String,
+    /// The version of a whole connection.
+    #[serde(skip)]
+    pub version: Option<Version>,
     /// What is told of connections: `server CPU`, or `client's wait` where the CPU time of the server is not read.
     pub cost: &'static str,
     /// What a connection of each step costs.
@@ -58,7 +63,7 @@ pub struct ServerCost {
     pub parts: Vec<PartCost>,
     /// Parts whose steps the server takes, and had no turn in the same round.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unmeasured: Vec<String>,
+    pub unmeasured: Vec<PartId>,
     /// Steps that the server does not take, and why.
     pub refused: Vec<(String, String)>,
     /// The bytes of its certificate.
@@ -140,6 +145,7 @@ impl ServerCost {
             address: measured.address.clone(),
             command: measured.command.clone(),
             negotiated: measured.negotiated.clone(),
+            version: measured.version(),
             cost: if measured.is_seen() { CPU } else { WAIT },
             steps: steps.collect(),
             parts: parts::costs((measured, columns), parts, rows),
@@ -154,8 +160,8 @@ impl ServerCost {
         self.cost == CPU
     }
 
-    /// The part of this name.
-    pub fn part(&self, name: &str) -> Option<&PartCost> {
-        self.parts.iter().find(|part| part.part == name)
+    /// This part.
+    pub fn part(&self, id: &PartId) -> Option<&PartCost> {
+        self.parts.iter().find(|part| part.id == *id)
     }
 }

@@ -9,7 +9,7 @@ use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::units::format_of;
 use tlsdyno_cluster::array::ArrayRecord;
 use tlsdyno_cost::choice::{Choice, Told, reversed};
-use tlsdyno_cost::steps::{Resumed, Step};
+use tlsdyno_cost::steps::{Resumed, StepId};
 use tlsdyno_cost::{CostRecord, Measured};
 use tlsdyno_record::model::{ConfigurationModel, Experiment, TlsChange};
 use tlsdyno_record::store::{Block, Record, Role};
@@ -263,7 +263,7 @@ fn of_cost(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<Row>> {
     let of = record.kind_part.understood::<CostRecord>()?;
     let Some(server) = of.servers.first().filter(|server| server.is_seen()) else { return Ok(Vec::new()) };
     let mut rows = Vec::new();
-    for (cell, step) in server.steps.iter().enumerate() {
+    for (cell, step) in server.steps.iter().map(|step| &step.id).enumerate() {
         let Some((place, [full, resumed, requests, _])) = work_of(step, server.version()) else { continue };
         // Records of old hold the bytes of the last answer of a connection only.
         let kilobytes = requests * page_kilobytes(server, rounds, &step.page).unwrap_or(0.0);
@@ -278,15 +278,15 @@ fn of_cost(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<Row>> {
 
 /// Kilobytes of an answer of this page, by connections with one request; `None`: there are none.
 fn page_kilobytes(server: &Measured, rounds: &Rounds<'_>, page: &str) -> Option<f64> {
-    let is_of = |step: &Step| step.page == page && step.reach == Reach::Answered && step.more_requests == 0;
-    let cell = server.steps.iter().position(is_of)?;
+    let is_of = |step: &StepId| step.page == page && step.reach == Reach::Answered && step.more_requests == 0;
+    let cell = server.steps.iter().position(|step| is_of(&step.id))?;
     let [connections, bytes] = [|of: &Block| of.connections, |of: &Block| of.body_bytes]
         .map(|field| rounds.of_configuration(cell).map(field).sum::<u64>() as f64);
     (connections > 0.0).then_some(bytes / connections / 1e3)
 }
 
 /// What a connection of this step is made of; `None`: more or less than handshakes and requests of the usual kind.
-fn work_of(step: &Step, version: Option<Version>) -> Option<(Place, Work)> {
+fn work_of(step: &StepId, version: Option<Version>) -> Option<(Place, Work)> {
     let is_usual = step.lack.is_none() && step.group.is_none() && step.suite.is_none() && step.signer.is_none();
     let requests = match step.reach {
         Reach::Finished => 0.0,

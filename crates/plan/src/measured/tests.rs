@@ -2,6 +2,7 @@
 
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_cost::file::{Cost, CostExperiment};
+use tlsdyno_cost::steps::Step;
 use tlsdyno_record::model::CertificateKind;
 use tlsdyno_record::store::{Configuration, KindPart};
 use tlsdyno_tls::{Group, Signer};
@@ -22,24 +23,24 @@ const KILOBYTE_US: f64 = 2.5;
 fn server(keys: &[CertificateKind], pages: &[&str], is_old: bool) -> Measured {
     let pages: Vec<String> = pages.iter().map(|page| (*page).to_owned()).collect();
     let mut steps = Step::all(Version::Tls13, &pages, false);
-    steps.retain(|step| step.signer.is_none_or(|signer| keys.iter().any(|key| key.signer() == Some(signer))));
+    steps.retain(|step| step.id.signer.is_none_or(|signer| keys.iter().any(|key| key.signer() == Some(signer))));
     Measured {
         address: "127.0.0.1:8443".to_owned(),
         negotiated: "1.3 TLS_AES_128_GCM_SHA256 X25519".to_owned(),
         group: Some(Group::X25519),
         accounting: "processes".to_owned(),
-        whole: Step::whole(Version::Tls13, false).name,
+        whole: StepId::whole(Version::Tls13, false).to_string(),
         keys: if is_old { Vec::new() } else { keys.to_vec() },
         steps,
         ..Measured::default()
     }
 }
 
-fn kilobytes(step: &Step) -> f64 {
+fn kilobytes(step: &StepId) -> f64 {
     if step.page.is_empty() { 0.04 } else { 100.0 }
 }
 
-fn cost_us(step: &Step, usual: CertificateKind) -> f64 {
+fn cost_us(step: &StepId, usual: CertificateKind) -> f64 {
     let is_rsa = step.signer.map_or(usual.is_rsa(), |signer| signer == Signer::Rsa);
     let signature = if is_rsa { RSA_US } else { ECDSA_US };
     let hybrid = if step.group == Some(Group::X25519MlKem768) { 60.0 } else { 0.0 };
@@ -65,8 +66,8 @@ fn record(servers: Vec<(Measured, CertificateKind)>, rounds: u32) -> Record {
     }
     for round in 0..rounds {
         for (configuration, (step, usual)) in steps.iter().enumerate() {
-            let cpu_ns = 40.0 * 1e3 * cost_us(step, *usual) * (1.0 + 0.005 * random.normal());
-            let has_body = f64::from(u8::from(step.reach == Reach::Answered));
+            let cpu_ns = 40.0 * 1e3 * cost_us(&step.id, *usual) * (1.0 + 0.005 * random.normal());
+            let has_body = f64::from(u8::from(step.id.reach == Reach::Answered));
             record.blocks.push(Block {
                 round,
                 configuration,
@@ -75,7 +76,7 @@ fn record(servers: Vec<(Measured, CertificateKind)>, rounds: u32) -> Record {
                 elapsed_ns: 1_000_000,
                 server_cpu_ns: cpu_ns as u64,
                 // As records of old have them: those of the last answer.
-                body_bytes: (40.0 * 1e3 * kilobytes(step) * has_body) as u64,
+                body_bytes: (40.0 * 1e3 * kilobytes(&step.id) * has_body) as u64,
                 valid: true,
                 ..Block::default()
             });

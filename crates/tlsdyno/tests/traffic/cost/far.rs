@@ -4,11 +4,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::FULL;
 use super::{Serving, complete, serving};
 use crate::machines::far::{Network, inside};
 use crate::machines::{TLSDYNO, launch};
 use crate::place::Place;
-use tlsdyno::kinds::cost::parts::FULL;
 
 /// A worker beside it tells its CPU time; without one it is known what a client waits.
 #[test]

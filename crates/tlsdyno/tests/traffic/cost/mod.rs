@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use tlsdyno::kinds::cost::parts::{FULL, NEXT, RESUMED, SIGNATURE};
 use tlsdyno::model::CertificateKind;
 use tlsdyno::servers::certificates;
 use tlsdyno::servers::cgroup::Cgroup;
@@ -17,6 +16,12 @@ use tlsdyno::servers::cgroup::Cgroup;
 use self::burning_server::BurningServer;
 use crate::place::{self, Place};
 use crate::stacks::go_server;
+
+/// What parts are called in JSON.
+const FULL: &str = "full handshake";
+const RESUMED: &str = "resumed handshake";
+const NEXT: &str = "next request on the connection";
+const SIGNATURE: &str = "certificate and signature";
 
 /// The server ends with the test.
 struct Serving(Child);

@@ -1,0 +1,113 @@
+//! Labels are for people: nothing is found by them.
+
+use std::cell::Cell;
+
+use serde_json::Value;
+use tlsdyno_base::bootstrap::Estimate;
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_record::store::{Block, Configuration, KindPart};
+
+use super::*;
+
+thread_local! {
+    /// Every label is another one on this thread.
+    pub static IS_REWORDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Two servers, the second dearer, with the rounds of all their steps.
+fn record() -> Record {
+    let mut record = Record::begun_now("What does it cost?", 1);
+    let mut random = SplitMix64::new(7);
+    let server = |address: &str| Measured {
+        address: address.to_owned(),
+        accounting: "processes".to_owned(),
+        steps: Step::all(Version::Tls13, &["/large".to_owned()], true),
+        whole: StepId::whole(Version::Tls13, false).to_string(),
+        ..Measured::default()
+    };
+    let servers: Vec<Measured> = ["127.0.0.1:1", "127.0.0.1:2"].map(server).into();
+    let steps: Vec<&Step> = servers.iter().flat_map(|of| &of.steps).collect();
+    for step in &steps {
+        record.configurations.push(Configuration::setting(&step.name, true, Vec::new()));
+    }
+    // No two steps cost the same.
+    for (round, configuration) in (0..8).flat_map(|round| (0..steps.len()).map(move |step| (round, step))) {
+        let cost_ns = (50_000.0 + 10_000.0 * configuration as f64) * (1.0 + 0.01 * random.normal());
+        let server_cpu_ns = (40.0 * cost_ns) as u64;
+        let of_round = Block { round, configuration, server_cpu_ns, valid: true, ..Block::default() };
+        record.blocks.push(Block { hits: 40, connections: 40, elapsed_ns: 1_000_000, ..of_round });
+    }
+    let experiment = CostExperiment::default();
+    Record { finished: true, kind_part: KindPart::from(CostRecord { experiment, servers }), ..record }
+}
+
+/// The numbers of a sheet, and what each is of.
+fn numbers(record: &Record) -> (Vec<(part_id::PartId, Estimate)>, Vec<(part_id::PartId, Estimate)>, Vec<Estimate>) {
+    let summary = CostSummary::of(record).unwrap();
+    let parts = summary.servers.iter().flat_map(|of| &of.parts).map(|part| (part.id.clone(), part.cost_ns));
+    let differences = summary.differences.iter().map(|of| (of.id.clone(), of.cost_ns));
+    let steps = summary.servers.iter().flat_map(|of| &of.steps).map(|step| step.cost_ns);
+    (parts.collect(), differences.collect(), steps.collect())
+}
+
+/// The same record as a program would have written it that calls every step something else.
+fn reworded(record: &Record) -> Record {
+    fn reword(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let is_label = ["name", "whole", "question"].contains(&name.as_str());
+                    match value {
+                        Value::String(text) if is_label => *text = format!("reworded {}", text.len()),
+                        value => reword(value),
+                    }
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(reword),
+            _ => {}
+        }
+    }
+    let mut written = serde_json::to_value(record).unwrap();
+    reword(&mut written);
+    serde_json::from_value(written).unwrap()
+}
+
+#[test]
+fn another_label_for_everything_changes_no_number() {
+    let record = record();
+    let told = numbers(&record);
+    assert!(told.0.len() > 60 && told.1.len() > 30 && told.2.len() > 70);
+    let sheet = CostSummary::of(&record).unwrap().document(&record);
+    let other = reworded(&record);
+    assert_eq!(numbers(&other), told, "labels in the record");
+    IS_REWORDED.set(true);
+    let with_other_labels = [numbers(&record), numbers(&other)];
+    let summary = CostSummary::of(&record).unwrap();
+    let (sheet_then, answer) = (summary.document(&record), page::answer(&summary));
+    IS_REWORDED.set(false);
+    assert_eq!(with_other_labels, [told.clone(), told], "labels of the program");
+    assert!(answer.contains("REWORDED: FULL HANDSHAKE costs"), "{answer}");
+    let rows = |document: &Document| document.sections.iter().map(|section| section.parts.len()).collect::<Vec<_>>();
+    assert_eq!(rows(&sheet), rows(&sheet_then));
+}
+
+#[test]
+fn a_step_keeps_its_fields_on_disk_and_refuses_others() {
+    let step = &Step::all(Version::Tls13, &[], false)[4];
+    let written = serde_json::to_value(step).unwrap();
+    let wanted = json!({
+        "name": "TLS 1.3, hello without a usable signature, P-384", "version": "1.3", "lack": "signatures",
+        "group": "P-384", "suite": null, "signer": null, "compressed": false, "resumes": null, "reach": "refused",
+        "page": "", "more_requests": 0, "is_choice": true,
+    });
+    assert_eq!(written, wanted);
+    let read = |change: &dyn Fn(&mut serde_json::Map<String, Value>)| {
+        let mut fields = wanted.as_object().unwrap().clone();
+        change(&mut fields);
+        serde_json::from_value::<Step>(Value::Object(fields)).map_err(|error| error.to_string())
+    };
+    // Records of old have no such field.
+    assert_eq!(read(&|fields| drop(fields.remove("compressed"))), Ok(step.clone()));
+    let unknown = read(&|fields| drop(fields.insert("graoup".to_owned(), Value::Null))).unwrap_err();
+    assert!(unknown.contains("graoup"), "{unknown}");
+}
