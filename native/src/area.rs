@@ -31,14 +31,12 @@ const FIRST_DESCRIPTOR: RawFd = 100;
 /// What a server process must be started with, so that it loads the libraries and finds their areas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handed {
-    /// Variables of its environment.
     pub environment: Vec<(OsString, OsString)>,
     /// Descriptors of this process that it must have under the same numbers.
     pub descriptors: Vec<RawFd>,
 }
 
 impl Handed {
-    /// What must be handed for both.
     pub fn and(mut self, other: Handed) -> Handed {
         self.environment.extend(other.environment);
         self.descriptors.extend(other.descriptors);
@@ -137,17 +135,14 @@ impl Area {
         Ok(totals)
     }
 
-    /// Writes from the byte `at` on.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, at as u64).context("memory shared with the server")
     }
 
-    /// Writes a number of 4 bytes.
     pub(super) fn write_u32(&self, at: usize, number: u32) -> Result<()> {
         self.write(at, &number.to_ne_bytes())
     }
 
-    /// Writes a number of 8 bytes.
     pub(super) fn write_u64(&self, at: usize, number: u64) -> Result<()> {
         self.write(at, &number.to_ne_bytes())
     }

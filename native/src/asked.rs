@@ -10,13 +10,9 @@ use tlsdyno_base::affinity::on_cpu;
 
 use crate::write_file;
 
-/// A program that the build script compiled and embedded.
 pub struct Program {
-    /// What people call it.
     pub name: &'static str,
-    /// Its file.
     pub file: &'static str,
-    /// The ELF executable.
     pub image: &'static [u8],
 }
 
@@ -39,9 +35,6 @@ impl Drop for Asked {
 
 impl Asked {
     /// Unpacks it into `directory` and starts it on `cpu`. Answers its first line too, the version of its library.
-    ///
-    /// # Errors
-    /// It does not start, or its first line is a reason why it cannot work.
     pub fn start<A: AsRef<OsStr>>(
         &Program { name, file, image }: &Program,
         directory: &Path,
@@ -60,10 +53,7 @@ impl Asked {
         Ok((asked, first))
     }
 
-    /// Asks.
-    ///
-    /// # Errors
-    /// The program has ended.
+    /// Sends a line. Fails where the program has ended.
     pub fn ask(&mut self, line: &str) -> Result<()> {
         writeln!(self.commands, "{line}")
             .and_then(|()| self.commands.flush())
@@ -71,9 +61,6 @@ impl Asked {
     }
 
     /// The next line that it says. One that begins with `! ` is a reason, and an error.
-    ///
-    /// # Errors
-    /// The reason, or the program has ended.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.replies.read_line(&mut line).with_context(|| format!("read what the {} says", self.name))?;
@@ -86,7 +73,6 @@ impl Asked {
         }
     }
 
-    /// What it says is not understood.
     pub fn unknown(&self, line: &str) -> String {
         format!("the {} said \"{line}\"", self.name)
     }

@@ -48,10 +48,6 @@ unsafe impl Send for BatchRsa {}
 
 impl BatchRsa {
     /// Of keys in the ascending order of their public exponents.
-    ///
-    /// # Errors
-    /// They are not two to eight keys of one modulus with two primes, whose exponents are coprime and small: below 2^63
-    /// together.
     pub fn new(keys: &[Rsa<Private>]) -> Result<BatchRsa> {
         ensure!((2..=MEMBERS_MAX).contains(&keys.len()), "a batch takes 2 to {MEMBERS_MAX} keys");
         let (first, mut product) = (&keys[0], 1);

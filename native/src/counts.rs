@@ -26,8 +26,8 @@ impl<const N: usize> Counts<N> {
     }
 
     /// All that was counted of `stage`.
-    pub fn of(&self, stage: Stage) -> u64 {
-        self.of_stages().filter(|(of, ..)| *of == stage).map(|(.., count)| count).sum()
+    pub fn total(&self, stage: Stage) -> u64 {
+        self.of_stages().filter(|(counted, ..)| *counted == stage).map(|(.., count)| count).sum()
     }
 
     /// The counts that belong to a stage: stage, name, count.
@@ -35,7 +35,6 @@ impl<const N: usize> Counts<N> {
         self.iter().filter_map(|(stage, name, count)| Some((stage?, name, count)))
     }
 
-    /// Every count: stage, name, count.
     pub fn iter(&self) -> impl Iterator<Item = (Option<Stage>, &'static str, u64)> {
         self.names.iter().zip(self.counts).map(|(&(stage, name), count)| (stage, name, count))
     }

@@ -24,7 +24,6 @@ static LIBRARY: Library = Library {
     layout: &layout::AREA,
 };
 
-/// What a server computes twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubled {
     /// The stages; an AEAD and stitched CBC only where both `cipher` and `mac` are among them.
@@ -37,7 +36,6 @@ impl Doubled {
     /// Nothing: the default provider behind the doubler's tables.
     pub const NOTHING: Doubled = Doubled { stages: StageSet::NONE, copies: false };
 
-    /// These stages.
     pub const fn stages(stages: StageSet) -> Doubled {
         Doubled { stages, copies: false }
     }
@@ -53,9 +51,6 @@ pub struct Doubling {
 impl Doubling {
     /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others, and makes the area.
     /// Nothing is doubled until [`Doubling::set_mode`] says so.
-    ///
-    /// # Errors
-    /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path) -> Result<Doubling> {
         let mut unpacked = LIBRARY.unpack(dir, 0)?;
         let what = "OpenSSL's default provider, parts of it computed twice while tlsdyno lives";
@@ -65,9 +60,6 @@ impl Doubling {
 
     /// Computes this twice in whatever the servers begin from now on. Connections and contexts that exist go on as they
     /// began (`docs/DOUBLING.md`). Takes a microsecond; every process of the servers sees it at once.
-    ///
-    /// # Errors
-    /// A stage above the primitives, which no second computation can reach.
     pub fn set_mode(&self, doubled: Doubled) -> Result<()> {
         if let Some(stage) = doubled.stages.iter().find(|stage| !Stage::PROVIDER.contains(stage)) {
             bail!(
@@ -81,9 +73,6 @@ impl Doubling {
     }
 
     /// What the servers have done so far, over all their processes and threads.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn counters(&self) -> Result<DoublingCounters> {
         let totals = self.area.totals()?;
         let [calls, doubled] = [0, layout::SLOT_COUNTERS].map(|at| Counts::new(&layout::COUNTERS, &totals[at..]));
@@ -100,14 +89,12 @@ pub struct DoublingCounters {
 }
 
 impl DoublingCounters {
-    /// Calls of a stage.
     pub fn calls(&self, stage: Stage) -> u64 {
-        self.calls.of(stage)
+        self.calls.total(stage)
     }
 
-    /// Calls of a stage that were doubled.
     pub fn doubled(&self, stage: Stage) -> u64 {
-        self.doubled.of(stage)
+        self.doubled.total(stage)
     }
 
     /// Calls under `name`, and those that were doubled; `None` if there is no such name.

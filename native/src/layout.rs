@@ -1,25 +1,18 @@
 //! Where things stand in the areas, and what the libraries count in them. `native/layout.c` makes it of the C headers,
 //! which say what each is. Numbers are in the machine's byte order.
 
-#![allow(missing_docs)]
-
 use tlsdyno_tls::Stage;
 
 /// Something that a library counts: the stage that it belongs to, if to one, and its name.
 pub type Name = (Option<Stage>, &'static str);
 
-/// What an area looks like to both sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Its first bytes.
     pub magic: [u8; 8],
-    /// Changes with everything else here.
     pub abi_version: u32,
-    /// Bytes of the area.
     pub size: usize,
     /// How many slots it has: threads of servers count in one each.
     pub slots: usize,
-    /// Where they begin.
     pub slots_at: usize,
     /// Numbers of a slot, of 8 bytes each.
     pub slot_numbers: usize,

@@ -17,27 +17,20 @@ static PROGRAM: Program = Program {
     image: include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-primitives")),
 };
 
-/// What it opens.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened<'a> {
-    /// The libcrypto.
     pub libcrypto: &'a Path,
-    /// The libssl.
     pub libssl: &'a Path,
     /// Certificate and key for the handshakes before records, PEM.
     pub certificate: &'a Path,
-    /// The key.
     pub key: &'a Path,
 }
 
-/// What came of one measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls {
-    /// Calls that were made.
     pub count: u64,
     /// CPU time of the process that made them, nanoseconds.
     pub cpu_ns: u64,
-    /// Elapsed time, nanoseconds.
     pub elapsed_ns: u64,
 }
 
@@ -45,15 +38,11 @@ pub struct Calls {
 #[derive(Debug)]
 pub struct Meter {
     program: Asked,
-    /// The version that the library says it has.
     pub version: String,
 }
 
 impl Meter {
     /// Unpacks the program into `directory` and starts it on `cpu`.
-    ///
-    /// # Errors
-    /// It does not start, or the libraries cannot be used; says why.
     pub fn start(directory: &Path, opened: Opened, cpu: usize) -> Result<Meter> {
         let Opened { libcrypto, libssl, certificate, key } = opened;
         let started = Asked::start(&PROGRAM, directory, [libcrypto, libssl, certificate, key], cpu);
@@ -62,9 +51,6 @@ impl Meter {
     }
 
     /// Measures for about so much CPU time. `kind` and `name` as `native/primitives/main.c` takes them.
-    ///
-    /// # Errors
-    /// The library does not have it, or the program has died.
     pub fn measure(&mut self, kind: &str, name: &str, bytes: u64, cpu_time: Duration) -> Result<Calls> {
         self.program.ask(&format!("{kind} {name} {bytes} {}", cpu_time.as_nanos()))?;
         let reply = self.program.line()?;

@@ -32,7 +32,6 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The best clock of this machine.
     pub fn best() -> Clock {
         let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -50,7 +49,6 @@ impl Clock {
         if invariant && trusted || source == "arch_sys_counter" { Clock::Counter } else { Clock::Thread }
     }
 
-    /// What it is, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Clock::Thread => "CPU clock of the thread",
@@ -69,9 +67,6 @@ pub struct Profiling {
 impl Profiling {
     /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others, and makes the area.
     /// Nothing is timed until [`Profiling::set_timed`] says so.
-    ///
-    /// # Errors
-    /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path, clock: Clock) -> Result<Profiling> {
         let mut unpacked = LIBRARY.unpack(dir, 0)?;
         unpacked.area.write_u32(layout::CLOCK_AT, clock as u32)?;
@@ -82,18 +77,12 @@ impl Profiling {
 
     /// Whether calls are timed from now on, those of connections that exist too. Every process of the servers sees it
     /// at once.
-    ///
-    /// # Errors
-    /// The area cannot be written.
     pub fn set_timed(&self, timed: bool) -> Result<()> {
         let mode = if timed { layout::MODE_TIMED } else { 0 };
         self.area.write_u32(layout::MODE_AT, mode)
     }
 
     /// What the servers have counted so far, over all their processes and threads.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn counts(&self) -> Result<ProfileCounts> {
         let totals = self.area.totals()?;
         let (ticks_per_s, empty_ticks) = (self.ticks_per_s()?.max(1), self.area.read_u64(layout::EMPTY_TICKS_AT)?);
@@ -110,9 +99,6 @@ impl Profiling {
 
     /// Gives the slots away, and forgets what was counted in them: the threads that had them call nothing any more,
     /// those of other servers will.
-    ///
-    /// # Errors
-    /// The area cannot be written.
     pub fn forget_threads(&self) -> Result<()> {
         let Layout { size, slots, slots_at, .. } = layout::AREA;
         self.area.write(slots_at, &vec![0; size - slots_at])?;
@@ -121,17 +107,11 @@ impl Profiling {
     }
 
     /// Calls that were interrupted, and are in no time.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn interrupted(&self) -> Result<u64> {
         Ok(self.area.totals()?[layout::CLASSES_MAX * layout::CLASS_NUMBERS])
     }
 
     /// Whether the kernel tells which calls were interrupted. `None`: no server has loaded the library yet.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn sees_interruptions(&self) -> Result<Option<bool>> {
         let is_loaded = self.ticks_per_s()? != 0;
         let sees = self.area.read_u32(layout::SEES_INTERRUPTIONS_AT)? != 0;
@@ -139,17 +119,11 @@ impl Profiling {
     }
 
     /// What one reading of the clock takes, nanoseconds; 0: no server has loaded the library yet.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn clock_ns(&self) -> Result<f64> {
         Ok(self.area.read_u64(layout::EMPTY_TICKS_AT)? as f64 * 1e9 / self.ticks_per_s()?.max(1) as f64)
     }
 
     /// For each trampoline the name of the stage of the functions behind it.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn trampolines(&self) -> Result<Vec<Option<&'static str>>> {
         let mut bytes = vec![0; layout::TRAMPOLINES];
         self.area.read(layout::TRAMPOLINE_CLASSES_AT, &mut bytes)?;
@@ -162,11 +136,9 @@ impl Profiling {
     }
 }
 
-/// What was done in one class of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassCount {
-    /// Calls.
     pub calls: u64,
     /// Calls of them that were timed.
     pub timed_count: u64,
@@ -178,12 +150,12 @@ pub struct ClassCount {
 
 impl ClassCount {
     /// What `of` makes of each number and the other's.
-    fn each_with(self, other: ClassCount, of: fn(u64, u64) -> u64) -> ClassCount {
+    fn each_with(self, other: ClassCount, combine: fn(u64, u64) -> u64) -> ClassCount {
         ClassCount {
-            calls: of(self.calls, other.calls),
-            timed_count: of(self.timed_count, other.timed_count),
-            ns: of(self.ns, other.ns),
-            bytes: of(self.bytes, other.bytes),
+            calls: combine(self.calls, other.calls),
+            timed_count: combine(self.timed_count, other.timed_count),
+            ns: combine(self.ns, other.ns),
+            bytes: combine(self.bytes, other.bytes),
         }
     }
 
@@ -193,18 +165,15 @@ impl ClassCount {
     }
 }
 
-/// What was done in each class of functions that has calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProfileCounts(BTreeMap<String, ClassCount>);
 
 impl ProfileCounts {
-    /// Every class that has calls, with its stage and name.
     pub fn iter(&self) -> impl Iterator<Item = (Stage, &'static str, ClassCount)> {
         layout::CLASSES.iter().filter_map(|&(stage, name)| Some((stage?, name, *self.0.get(name)?)))
     }
 
-    /// What was done after `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &ProfileCounts) -> ProfileCounts {
         let class = |(name, count): (&String, &ClassCount)| {
@@ -215,7 +184,6 @@ impl ProfileCounts {
         ProfileCounts(self.0.iter().filter_map(class).collect())
     }
 
-    /// Adds what was done besides.
     pub fn add(&mut self, more: &ProfileCounts) {
         for (name, more) in &more.0 {
             let class = self.0.entry(name.clone()).or_default();
@@ -225,7 +193,7 @@ impl ProfileCounts {
 
     /// Nanoseconds of a stage.
     pub fn ns_of(&self, stage: Stage) -> f64 {
-        self.iter().filter(|(of, ..)| *of == stage).map(|(.., count)| count.all_ns()).sum()
+        self.iter().filter(|(counted, ..)| *counted == stage).map(|(.., count)| count.all_ns()).sum()
     }
 
     /// Calls of all classes, and how many of them were timed.

@@ -31,7 +31,6 @@ pub struct Hardware {
     pub burn_instructions: u32,
 }
 
-/// The engines of an emulated accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engines {
     /// Operations at the same time, 1 to [`layout::ENGINES_MAX`].
@@ -51,7 +50,7 @@ impl Engines {
     }
 
     /// In words, with the workers of its server.
-    pub fn told(self, workers: u32) -> String {
+    pub fn describe(self, workers: u32) -> String {
         let Engines { count, operation_ns, batch, gather_ns } = self;
         let us = operation_ns as f64 / 1e3;
         let rate = f64::from(count * batch) * 1e9 / operation_ns as f64;
@@ -86,17 +85,11 @@ impl Injection {
     /// Writes library and `openssl.cnf` into `dir`, which must exist and be closed to others
     /// (`servers::run_directory::make_private`), and makes the record area. Only this user and the group of
     /// `dir` can read the files.
-    ///
-    /// # Errors
-    /// A file cannot be written; `dir` has a path that an `openssl.cnf` cannot hold.
     pub fn prepare(dir: &Path, stages: StageSet) -> Result<Injection> {
         Injection::with_hardware(dir, stages, Hardware::default())
     }
 
     /// As [`Injection::prepare`], with emulated hardware.
-    ///
-    /// # Errors
-    /// The errors of [`Injection::prepare`]; an accelerator that cannot be.
     pub fn with_hardware(dir: &Path, stages: StageSet, hardware: Hardware) -> Result<Injection> {
         let Hardware { accelerator, burn_ns, burn_instructions } = hardware;
         if let Some(Engines { count, operation_ns, batch, .. }) = accelerator {
@@ -131,17 +124,11 @@ impl Injection {
     /// Switches the provider's stages in `off` off, and the others on, for whatever the servers begin from now on;
     /// stages of the shim are ignored. What is under way ends as it began (`docs/NOOP.md`, "Modes"). Takes a
     /// microsecond; every process of the servers sees it at once.
-    ///
-    /// # Errors
-    /// A stage that is not one of [`Injection::stages`].
     pub fn set_mode(&self, off: StageSet) -> Result<()> {
         self.area.set_mode(&Stage::PROVIDER, self.stages, off.provider())
     }
 
     /// Lets each private-key operation burn so much CPU time from now on; never more than [`Hardware::burn_ns`].
-    ///
-    /// # Errors
-    /// The area cannot be written.
     pub fn set_burn_ns(&self, burn_ns: u64) -> Result<()> {
         self.area.write_u64(layout::BURN_NS_AT, burn_ns)
     }
@@ -150,9 +137,6 @@ impl Injection {
     ///
     /// A stage counts only what it did as a no-op. So the difference between two flips is the mode's; a stage that was
     /// on and still counted had late work of an earlier mode.
-    ///
-    /// # Errors
-    /// The record file cannot be read.
     pub fn counters(&self) -> Result<Counters> {
         Ok(Counters::new(&layout::COUNTERS, &self.area.totals()?))
     }
@@ -236,8 +220,8 @@ mod tests {
         }
         let difference = injection.counters().unwrap() - before;
         assert_eq!(difference.get("sign"), Some(6));
-        assert_eq!(difference.of(Stage::Authentication), 6);
-        assert_eq!(difference.of(Stage::Kdf), 0);
+        assert_eq!(difference.total(Stage::Authentication), 6);
+        assert_eq!(difference.total(Stage::Kdf), 0);
         assert_eq!(difference.to_string(), "sign=6");
         assert_eq!(difference.get("no such counter"), None);
     }

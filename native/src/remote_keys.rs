@@ -7,16 +7,11 @@ use anyhow::Result;
 
 use crate::unpacked::configuration_value;
 
-/// Its file's name.
 pub const FILE: &str = "tlsdyno-cryptoserver.so";
-/// The ELF shared library.
 pub const IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tlsdyno-cryptoserver.so"));
 
 /// An openssl.cnf that loads it in place of `default`, so that a library that does not load leaves a server without
 /// ciphers, which shows at once.
-///
-/// # Errors
-/// A path that such a file cannot hold.
 pub fn openssl_cnf(library: &Path, socket: &Path) -> Result<String> {
     Ok(format!(
         "# Made by tlsdyno: private keys at a cryptoserver. For the variable OPENSSL_CONF of a web server.\n\

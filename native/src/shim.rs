@@ -29,12 +29,10 @@ static LIBRARY: Library = Library {
     layout: &layout::AREA,
 };
 
-/// What the shim is to do.
 #[derive(Clone, Debug)]
 pub struct ShimSettings {
     /// The stages that are off; those of the provider are ignored.
     pub stages: StageSet,
-    /// TLS version of the experiment.
     pub version: Version,
     /// The suite of the experiment; minimal set-up (`setup` off) needs one.
     pub suite: Option<Suite>,
@@ -48,7 +46,6 @@ pub struct ShimSettings {
     pub resumed_script: Option<Script>,
     /// Record when each connection was set up ([`ShimInjection::time_stamps`]).
     pub time_stamps: bool,
-    /// Take connections to other addresses than loopback.
     pub allow_insecure_listen: bool,
 }
 
@@ -83,7 +80,6 @@ impl ShimSettings {
 pub type ShimCounters = Counts<{ layout::COUNTERS.len() }>;
 
 impl ShimCounters {
-    /// Connections that were set up, in whatever way.
     pub fn connections(&self) -> u64 {
         self.iter().take(layout::KINDS).map(|(.., count)| count).sum()
     }
@@ -103,9 +99,6 @@ impl ShimInjection {
     /// Writes the library into `dir`, which must exist and be closed to others
     /// (`servers::run_directory::make_private`), and makes the area. Only this user and the group of `dir` can
     /// read the file.
-    ///
-    /// # Errors
-    /// A file cannot be written; settings that do not fit together; `dir` has a path that LD_PRELOAD cannot hold.
     pub fn prepare(dir: &Path, settings: &ShimSettings) -> Result<ShimInjection> {
         let dir = fs::canonicalize(dir).with_context(|| format!("directory for the shim: {}", dir.display()))?;
         let preloadable = dir.to_str().is_some_and(|path| !path.contains([' ', ':', '\n', '\t']));
@@ -142,9 +135,6 @@ impl ShimInjection {
     /// Switches the shim's stages in `off` off, and the others on, for connections that the server begins from now on;
     /// stages of the provider are ignored. A connection keeps the mode in which it began. `session_cache` is no mode:
     /// it rewrites the server's own cache for good, and stays off where [`ShimInjection::stages`] has it.
-    ///
-    /// # Errors
-    /// A stage that is not one of [`ShimInjection::stages`], or a set without `session_cache` where they have it.
     pub fn set_mode(&self, off: StageSet) -> Result<()> {
         ensure!(
             off.contains(Stage::SessionCache) || !self.stages.contains(Stage::SessionCache),
@@ -155,9 +145,6 @@ impl ShimInjection {
 
     /// Gives the server the scripts of skeleton handshakes; also while it runs, but each only once. `None` leaves what
     /// there is.
-    ///
-    /// # Errors
-    /// A script that cannot be; the area cannot be written.
     pub fn set_scripts(&self, full: Option<&Script>, resumed: Option<&Script>) -> Result<()> {
         for (script, at) in [(full, layout::FULL_SCRIPT_AT), (resumed, layout::RESUMED_SCRIPT_AT)] {
             let Some(script) = script else { continue };
@@ -174,9 +161,6 @@ impl ShimInjection {
 
     /// Lets connections come from these addresses, and from no others beyond this host's loopback; also while the
     /// server runs. They take the place of those that were let in before.
-    ///
-    /// # Errors
-    /// There are too many; the area cannot be written.
     pub fn permit(&self, peers: &BTreeSet<IpAddr>) -> Result<()> {
         ensure!(
             peers.len() <= layout::PEERS,
@@ -198,18 +182,12 @@ impl ShimInjection {
     }
 
     /// What the server's connections were so far, over all its processes and threads.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn counters(&self) -> Result<ShimCounters> {
         Ok(ShimCounters::new(&layout::COUNTERS, &self.area.totals()?))
     }
 
     /// The time stamps that are kept, oldest first: at most [`layout::STAMPS`]. Those being written at this moment are
     /// left out.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn time_stamps(&self) -> Result<Vec<TimeStamp>> {
         let mut bytes = vec![0; layout::STAMPS * layout::STAMP_SIZE];
         self.area.read(layout::STAMPS_AT, &mut bytes)?;

@@ -26,34 +26,24 @@ const DEFAULT: &str = "-";
 /// What RSA keys below 2048 bits need.
 const SMALL_KEYS: &str = "@SECLEVEL=0";
 
-/// A connection with one request that was answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StockConnection {
     /// What was done when, by the names of `native/stock_client/stock_client.h`.
     pub moments: Vec<Moment>,
-    /// Whether it resumed a session.
     pub is_resumed: bool,
-    /// HTTP status.
     pub status: u16,
-    /// Bytes of the handshake that it sent.
     pub sent_bytes: u64,
-    /// And received.
     pub received_bytes: u64,
 }
 
-/// The running program. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct StockClient {
     program: Asked,
-    /// The version that its library says it has.
     pub version: String,
 }
 
 impl StockClient {
     /// Unpacks the program into `directory` and starts it on `cpu`, to ask a server with these settings.
-    ///
-    /// # Errors
-    /// It does not start, or its library cannot do what it is to; says why.
     pub fn start(
         directory: &Path,
         cpu: usize,
@@ -64,7 +54,7 @@ impl StockClient {
         let asked = directory.join("stock-client-request");
         write_file(&asked, request, 0o600)?;
         let trusted = trust_anchors(directory, settings)?;
-        let [version, ciphers, suites, groups] = words(settings);
+        let [version, ciphers, suites, groups] = arguments(settings);
         let host = settings.server_name.as_deref().unwrap_or("localhost");
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let mut arguments: Vec<OsString> =
@@ -75,9 +65,6 @@ impl StockClient {
     }
 
     /// Connections one after the other, for so long, and at least and at most so many.
-    ///
-    /// # Errors
-    /// One of them fails, or the program has died.
     pub fn connections(
         &mut self,
         resumed: bool,
@@ -119,7 +106,7 @@ fn ended(rest: &str, open: StockConnection) -> Option<StockConnection> {
 }
 
 /// Version, ciphers of TLS 1.2, suites of 1.3 and groups, as the program takes them.
-fn words(settings: &Settings) -> [String; 4] {
+fn arguments(settings: &Settings) -> [String; 4] {
     let is_13 = settings.versions.contains(&Version::Tls13);
     let suites: Vec<&str> = settings.suites.iter().map(|suite| suite.openssl_name()).collect();
     let suites = if suites.is_empty() { DEFAULT.to_owned() } else { suites.join(":") };
@@ -171,9 +158,9 @@ mod tests {
             small_rsa_keys,
             ..Settings::default()
         };
-        let old = words(&settings(Version::Tls12, Suite::RsaAes128Sha, true));
+        let old = arguments(&settings(Version::Tls12, Suite::RsaAes128Sha, true));
         assert_eq!([&old[0], &old[1], &old[2]], ["1.2", "AES128-SHA:@SECLEVEL=0", "-"]);
-        let new = words(&settings(Version::Tls13, Suite::Tls13Aes128Gcm, false));
+        let new = arguments(&settings(Version::Tls13, Suite::Tls13Aes128Gcm, false));
         assert_eq!([&new[0], &new[1], &new[2]], ["1.3", "-", "TLS_AES_128_GCM_SHA256"]);
     }
 }

@@ -10,11 +10,9 @@ use crate::area::{Area, Handed};
 use crate::layout::{Layout, head};
 use crate::write_file;
 
-/// A library that the build script compiled and embedded.
 pub(super) struct Library {
     /// Its file is `tlsdyno-NAME.so`, and /proc shows its area as `tlsdyno-NAME`.
     pub(super) name: &'static str,
-    /// The ELF shared library.
     pub(super) image: &'static [u8],
     pub(super) layout: &'static Layout,
 }
@@ -75,7 +73,6 @@ impl Unpacked {
         ))
     }
 
-    /// A variable that servers are started with.
     pub(super) fn add_to_environment(&mut self, name: &str, value: impl Into<OsString>) {
         self.environment.push((name.into(), value.into()));
     }
@@ -87,9 +84,6 @@ impl Unpacked {
 
     /// Lets every process that this one starts from now on have the area, and answers the variables that it needs
     /// besides. For servers that are started by other means than `servers::start`.
-    ///
-    /// # Errors
-    /// The descriptor cannot be handed on.
     pub fn let_children_inherit(&self) -> Result<Vec<(OsString, OsString)>> {
         self.area.let_children_inherit()?;
         Ok(self.environment.clone())
@@ -102,9 +96,6 @@ impl Unpacked {
 
     /// How often the servers read a mode with bits that they may not obey, and ignored those: 0, unless something else
     /// than a `set_mode` writes it.
-    ///
-    /// # Errors
-    /// The area cannot be read.
     pub fn modes_ignored(&self) -> Result<u32> {
         self.area.read_u32(head::MODES_IGNORED_AT)
     }

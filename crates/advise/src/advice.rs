@@ -154,7 +154,7 @@ impl Advice {
             );
         };
         let saved = cpus(best.ns, rate);
-        match Lies::of(best.ns.scaled(rate / 1e9).interval(), [WORTH_CPUS, WORTH_CPUS]) {
+        match Lies::new(best.ns.scaled(rate / 1e9).interval(), [WORTH_CPUS, WORTH_CPUS]) {
             Lies::Above => format!("First of all: {}, which saves {saved}.{as_much}", best.name),
             Lies::Below => {
                 format!("The best remedy, {}, saves {saved}: you do not need to act for CPU time.", best.name)
@@ -221,12 +221,12 @@ fn rounded_s(seconds: f64) -> f64 {
 }
 
 fn percent(ns: Estimate, of: Estimate) -> String {
-    ns.divided_by(of).scaled(100.0).told(|percent| format!("{percent:.1}")).replacen(' ', " % ", 1)
+    ns.divided_by(of).scaled(100.0).with_interval(|percent| format!("{percent:.1}")).replacen(' ', " % ", 1)
 }
 
 /// CPU time of a hit as CPUs at a rate, with its interval.
 pub(crate) fn cpus(ns: Estimate, rate: f64) -> String {
-    ns.scaled(rate / 1e9).told(|cpus| format!("{cpus:.3}"))
+    ns.scaled(rate / 1e9).with_interval(|cpus| format!("{cpus:.3}"))
 }
 
 #[cfg(test)]

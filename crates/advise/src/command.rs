@@ -138,7 +138,7 @@ fn read_all(args: &Args) -> Result<Exit> {
             }
         }
     }
-    show(args, &Document::of(sections), &all)?;
+    show(args, &Document::from_sections(sections), &all)?;
     Ok(Exit::Done)
 }
 
@@ -183,7 +183,11 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         };
         sections.extend((!has_to_try).then(|| Section::default().text(nothing)));
         let brief = args.output.results.markdown.then(|| page::brief(&read, None));
-        show(args, &brief.unwrap_or_else(|| Document::of(sections)), &serde_json::json!({ "advice": read }))?;
+        show(
+            args,
+            &brief.unwrap_or_else(|| Document::from_sections(sections)),
+            &serde_json::json!({ "advice": read }),
+        )?;
         return Ok(Exit::Done);
     }
     let (mut experiment, told) = experiment(args, path, &reading, &considered)?;
@@ -192,7 +196,7 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     if !args.output.results.json && !args.output.results.markdown && !args.diff {
-        show(args, &Document::of(page::reading(&read)), &())?;
+        show(args, &Document::from_sections(page::reading(&read)), &())?;
     }
     experiment.advice = Some(serde_json::to_value(&read)?);
     told.iter().for_each(|line| tell!("{line}"));

@@ -12,7 +12,7 @@ use crate::advice::{Advice, Saving, Together, cpus};
 
 /// What was read, and what would be tried.
 pub(crate) fn reading(read: &AdviceModel) -> Vec<Section> {
-    let rows = Rows::of(&read.considered)
+    let rows = Rows::new(&read.considered)
         .words("remedy", |of| of.name.clone())
         .words("here", |of| of.here.name().to_owned())
         .words("why", |of| of.why.clone());
@@ -38,12 +38,12 @@ pub(crate) fn brief(read: &AdviceModel, advice: Option<&Advice>) -> Document {
         }
         _ if tried.is_empty() => Section::default().text("Nothing is left to try."),
         _ => {
-            let rows = Rows::of(&tried).words("to try", |of| of.name.clone()).words("why", |of| of.why.clone());
+            let rows = Rows::new(&tried).words("to try", |of| of.name.clone()).words("why", |of| of.why.clone());
             Section::default().rows(rows.words("lines", |of| joined(&of.lines)))
         }
     };
     let answer = advice.map(|advice| advice.told() + " ").unwrap_or_default() + "On " + &read.server + ".";
-    Document { answer, ..Document::of([table.on(Medium::Terminal)]) }
+    Document { answer, ..Document::from_sections([table.on(Medium::Terminal)]) }
 }
 
 /// The document of the record, of which only `brief` is pasted.
@@ -79,7 +79,9 @@ fn advised(advice: &Advice) -> Vec<Section> {
 pub(crate) fn so_far(advice: &Advice) -> String {
     let table = saved(advice, &advice.remedies).table();
     let table = terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() });
-    advice.hit_ns.map_or_else(String::new, |hit| format!("a hit takes {} µs\n{table}", hit.told(format_micros)))
+    advice
+        .hit_ns
+        .map_or_else(String::new, |hit| format!("a hit takes {} µs\n{table}", hit.with_interval(format_micros)))
 }
 
 /// What remedies save.
@@ -91,7 +93,7 @@ fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
         (Direction::Undecided, Some(seconds)) => format!("undecided (--time {seconds:.0})"),
         (Direction::Undecided, None) => "undecided".to_owned(),
     };
-    let rows = Rows::of(remedies).words("remedy", |of| of.name.clone());
+    let rows = Rows::new(remedies).words("remedy", |of| of.name.clone());
     let rows = rows.estimate("saves CPU µs/hit", format_micros, |of| Some(of.ns));
     let percent = move |of: &Saving| format_tenths(100.0 * of.ns.half_width() / hit_ns);
     let mut rows = rows.number("± % of a hit", percent);
@@ -103,7 +105,7 @@ fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
 
 /// What several save together, in a sentence.
 fn together(of: &Together) -> String {
-    let us = |ns: Estimate| ns.told(format_micros) + " µs";
+    let us = |ns: Estimate| ns.with_interval(format_micros) + " µs";
     let verdict = match of.direction {
         Direction::Bigger => "more than that",
         Direction::Smaller => "less than that, because each takes a part of what another one saves",

@@ -20,9 +20,6 @@ pub fn of_process(pid: Option<u32>) -> Option<Vec<usize>> {
 }
 
 /// Lets the calling thread run on this CPU only.
-///
-/// # Errors
-/// There is no such CPU, or this process may not use it.
 pub fn stay_on(cpu: usize) -> std::io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
@@ -33,9 +30,6 @@ pub fn stay_on(cpu: usize) -> std::io::Result<()> {
 }
 
 /// Does something in a thread that runs on this CPU alone, so that processes that it starts do too.
-///
-/// # Errors
-/// Those of `act`, and that the CPU may not be used.
 pub fn on_cpu<T: Send>(cpu: usize, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     let pinned = || {
         stay_on(cpu).with_context(|| format!("run on CPU {cpu}"))?;

@@ -11,7 +11,7 @@ use crate::random::SplitMix64;
 use crate::robust::{quantile, sorted, trimmed_each_end, trimmed_mean};
 use crate::units::{format_interval_with, never_minus_zero};
 
-/// Resamples taken for a report.
+/// Number of resamples for a report.
 pub const RESAMPLES: usize = 10_000;
 /// Seed of the resampling: fixed, so that the same record always gives the same numbers.
 pub const SEED: u64 = 0x0074_6c73_6479_6e6f;
@@ -23,13 +23,13 @@ pub type Column = Vec<Option<f64>>;
 /// rounds are there.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Point estimate.
+    /// The point estimate, in the unit of the estimated quantity.
     #[serde(deserialize_with = "or_nan")]
     pub value: f64,
-    /// Lower end.
+    /// Lower end of the 95 % interval.
     #[serde(deserialize_with = "or_lowest")]
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the 95 % interval.
     #[serde(deserialize_with = "or_highest")]
     pub high: f64,
 }
@@ -84,7 +84,7 @@ impl Estimate {
         Estimate { low: end(self.low), high: end(self.high), ..self }
     }
 
-    /// The ends of its interval.
+    /// The lower and the upper end of the interval.
     pub fn interval(&self) -> [f64; 2] {
         [self.low, self.high]
     }
@@ -94,13 +94,13 @@ impl Estimate {
         (self.high - self.low) / 2.0
     }
 
-    /// Its interval in words.
+    /// The ends as text, each formatted by `format`.
     pub fn ends(&self, format: impl Fn(f64) -> String) -> String {
         format_interval_with(self.low, self.high, format)
     }
 
-    /// Value and interval in words.
-    pub fn told(&self, format: impl Fn(f64) -> String) -> String {
+    /// The value with its interval as text, each number formatted by `format`.
+    pub fn with_interval(&self, format: impl Fn(f64) -> String) -> String {
         format!("{} {}", never_minus_zero(format(self.value)), self.ends(&format))
     }
 
@@ -118,8 +118,8 @@ impl Estimate {
 
     /// Value and ends as an ascending function has them.
     #[must_use]
-    pub fn map(self, of: impl Fn(f64) -> f64) -> Estimate {
-        Estimate { value: of(self.value), low: of(self.low), high: of(self.high) }
+    pub fn map(self, change: impl Fn(f64) -> f64) -> Estimate {
+        Estimate { value: change(self.value), low: change(self.low), high: change(self.high) }
     }
 
     /// The difference to another estimate whose errors are independent: its interval reaches as far as the distances
@@ -139,7 +139,7 @@ impl Estimate {
 /// `constant + Σ weight · trimmed mean of column`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Combination {
-    /// The constant.
+    /// A summand that depends on no column.
     pub constant: f64,
     /// Index of a column and its weight.
     pub terms: Vec<(usize, f64)>,
@@ -151,7 +151,7 @@ impl Combination {
         Combination { constant: 0.0, terms: vec![(index, 1.0)] }
     }
 
-    fn of(&self, means: &[f64]) -> f64 {
+    fn value(&self, means: &[f64]) -> f64 {
         self.constant + self.terms.iter().map(|&(column, weight)| weight * means[column]).sum::<f64>()
     }
 }
@@ -164,12 +164,13 @@ impl Combination {
 /// narrow for few rounds.
 pub fn estimate(columns: &[Column], combinations: &[Combination], resamples: usize, seed: u64) -> Vec<Estimate> {
     let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
-    let of_means = |means: &[f64]| combinations.iter().map(|combination| combination.of(means)).collect::<Vec<f64>>();
+    let of_means =
+        |means: &[f64]| combinations.iter().map(|combination| combination.value(means)).collect::<Vec<f64>>();
     let samples = resampled_means(columns, of_means, resamples, seed);
     let estimate = |(at, combination): (usize, &Combination)| {
         let rounds = combination.terms.iter().map(|&(column, _)| present(&columns[column]).len()).min().unwrap_or(0);
         let sample = samples.iter().map(|values| values[at]).collect();
-        Estimate::of_resamples(combination.of(&points), sample, rounds)
+        Estimate::of_resamples(combination.value(&points), sample, rounds)
     };
     combinations.iter().enumerate().map(estimate).collect()
 }
@@ -189,11 +190,11 @@ pub fn estimate_sum(terms: &[(&Column, f64)]) -> Estimate {
 
 /// Estimates what `of` makes of the trimmed means of `columns`, with an interval like that of [`estimate`]. It may be
 /// infinite for some means, so that the ends are values that it took, not something between two.
-pub fn estimate_function(columns: &[Column], of: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Estimate {
+pub fn estimate_function(columns: &[Column], f: impl Fn(&[f64]) -> f64, resamples: usize, seed: u64) -> Estimate {
     let points: Vec<f64> = columns.iter().map(|column| trimmed_mean(&present(column)).unwrap_or(f64::NAN)).collect();
     let rounds = columns.iter().map(|column| present(column).len()).min().unwrap_or(0);
-    let value = of(&points);
-    let mut sample = resampled_means(columns, of, resamples, seed);
+    let value = f(&points);
+    let mut sample = resampled_means(columns, f, resamples, seed);
     if rounds < 2 || sample.is_empty() {
         return Estimate::without_interval(value);
     }
@@ -211,20 +212,20 @@ pub fn expanded_tail(rounds: usize) -> f64 {
 
 /// What `of` makes of each resample: as many units as there are, drawn with replacement. It is told how often each unit
 /// was drawn. Where it answers `None` the resample says nothing and another one is drawn in its place, up to a limit.
-pub fn resample<T>(units: usize, resamples: usize, seed: u64, mut of: impl FnMut(&[usize]) -> Option<T>) -> Vec<T> {
+pub fn resample<T>(units: usize, resamples: usize, seed: u64, mut f: impl FnMut(&[usize]) -> Option<T>) -> Vec<T> {
     const DRAWS_EACH: usize = 20;
     let mut random = SplitMix64::new(seed);
     let mut counts = vec![0; units];
     let draw = |_| {
         counts.fill(0);
         (0..units).for_each(|_| counts[random.below(units)] += 1);
-        of(&counts)
+        f(&counts)
     };
     (0..resamples * DRAWS_EACH).filter_map(draw).take(resamples).collect()
 }
 
 /// What `of` makes of the trimmed means of the columns in each resample of rounds. Nothing where a column is empty.
-fn resampled_means<T>(columns: &[Column], of: impl Fn(&[f64]) -> T, resamples: usize, seed: u64) -> Vec<T> {
+fn resampled_means<T>(columns: &[Column], f: impl Fn(&[f64]) -> T, resamples: usize, seed: u64) -> Vec<T> {
     let rounds = columns.first().map_or(0, Vec::len);
     if rounds == 0 || columns.iter().any(|column| present(column).is_empty()) {
         return Vec::new();
@@ -235,7 +236,7 @@ fn resampled_means<T>(columns: &[Column], of: impl Fn(&[f64]) -> T, resamples: u
         for (mean, order) in means.iter_mut().zip(&orders) {
             *mean = weighted_trimmed_mean(order, counts)?;
         }
-        Some(of(&means))
+        Some(f(&means))
     })
 }
 

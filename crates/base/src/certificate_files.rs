@@ -10,9 +10,6 @@ use tlsdyno_tls::ClientCertificate;
 use crate::input;
 
 /// A client's certificate with its key, from files in PEM form.
-///
-/// # Errors
-/// A file cannot be read, or the key is not one of the certificate.
 pub fn client_certificate(certificate: &Path, key: &Path) -> Result<ClientCertificate> {
     let chain = certificates(certificate, "client certificate")?;
     let private = PrivateKeyDer::from_pem_slice(&input::read(key, input::TEXT_BYTES_MAX)?).with_context(|| {
@@ -36,9 +33,6 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<Vec<u8>>> {
 }
 
 /// The certificates that are trusted as roots: those of the file, else the system's.
-///
-/// # Errors
-/// The file cannot be read, or there is not one.
 pub fn trust_anchors(ca_file: Option<&Path>) -> Result<Vec<Vec<u8>>> {
     if let Some(path) = ca_file {
         return certificates(path, "CA");

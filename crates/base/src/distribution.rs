@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
-/// Coverage of every interval.
+/// Probability with which an interval covers the true value.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// Probability that a standard normal variable is at most `x`; absolute error below 1e-14.

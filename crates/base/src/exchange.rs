@@ -54,7 +54,7 @@ pub enum Failure {
     /// The response was not HTTP.
     #[error("the response is not HTTP: {0}")]
     Http(String),
-    /// Nothing happened for too long.
+    /// Nothing was received or sent for this long.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
 }
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// Seconds since the epoch.
+/// The current time in seconds since 1970 (UTC).
 pub fn now_unix_s() -> u64 {
     clock_gettime(ClockId::Realtime).tv_sec as u64
 }
@@ -87,9 +87,6 @@ pub fn get(path: &str, headers: &str, host: &str) -> Vec<u8> {
 }
 
 /// Sends `request` (a whole GET) over one new connection and reads the response.
-///
-/// # Errors
-/// The exchange does not complete.
 pub fn exchange(
     address: SocketAddr,
     tls: Option<&Arc<Config>>,
@@ -100,9 +97,6 @@ pub fn exchange(
 }
 
 /// As [`exchange`], and each stage may take so long.
-///
-/// # Errors
-/// The exchange does not complete.
 pub fn exchange_within(
     limit: Duration,
     address: SocketAddr,
@@ -134,9 +128,6 @@ pub struct Exchange<'a> {
 
 impl<'a> Exchange<'a> {
     /// Connects TCP.
-    ///
-    /// # Errors
-    /// Nobody listens, or not within `limit`.
     pub fn connect(address: SocketAddr, limit: Duration) -> Result<Exchange<'a>, Failure> {
         let beginning = Moment::now(doing::BEGINNING, 0);
         let stream = TcpStream::connect_timeout(&address, limit)?;
@@ -147,9 +138,6 @@ impl<'a> Exchange<'a> {
     }
 
     /// The same over a connection that there is.
-    ///
-    /// # Errors
-    /// The socket cannot be told how long to wait.
     pub fn over(stream: TcpStream, limit: Duration) -> Result<Exchange<'a>, Failure> {
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
@@ -196,9 +184,6 @@ impl<'a> Exchange<'a> {
     /// Makes the first flight: a hello, with the request where that is possible, or the request in plain. `raw` goes
     /// behind the request, past TLS: a server that takes records for plain HTTP would wait for the end of the head that
     /// they seem to be.
-    ///
-    /// # Errors
-    /// The request cannot be sent.
     pub fn asking(
         mut self,
         tls: Option<&Arc<Config>>,
@@ -223,23 +208,17 @@ impl<'a> Exchange<'a> {
     }
 
     /// Goes all the way.
-    ///
-    /// # Errors
-    /// The exchange does not complete.
     pub fn whole(mut self) -> Result<Answer, Failure> {
         self.answered()?;
         self.end()
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete on this side.
     pub fn is_finished(&self) -> bool {
         self.times.finished_ns.is_some()
     }
 
     /// Sends and receives until the response is complete. After a signal ([`ErrorKind::Interrupted`]) it can go on.
-    ///
-    /// # Errors
-    /// It does not get there.
     pub fn answered(&mut self) -> Result<(), Failure> {
         loop {
             self.request_if_possible()?;
@@ -280,9 +259,6 @@ impl<'a> Exchange<'a> {
     }
 
     /// The server sends no more: that is the end of a response that says no length. Its last byte came before.
-    ///
-    /// # Errors
-    /// The response is not complete.
     pub fn ended(&mut self) -> Result<(), Failure> {
         self.received.response.end_of_input().map_err(|_| Failure::Closed)
     }
@@ -302,9 +278,6 @@ impl<'a> Exchange<'a> {
     }
 
     /// Says farewell, and what came of it.
-    ///
-    /// # Errors
-    /// There is no response.
     pub fn end(mut self) -> Result<Answer, Failure> {
         let handshake = self.handshake.take().or_else(|| self.client.as_ref()?.handshake().cloned());
         if let Some(client) = &mut self.client {
@@ -345,7 +318,6 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Sends what is ready.
     fn send(&mut self) -> Result<(), Failure> {
         if !self.out.is_empty() {
             self.stream.write_all(&self.out).map_err(|error| self.late(error))?;

@@ -36,7 +36,7 @@ impl Fault {
     }
 
     /// The error with this kind, unless its cause already has one: who was nearer to the fault knows it better.
-    pub fn of(self, error: anyhow::Error) -> anyhow::Error {
+    pub fn wrap(self, error: anyhow::Error) -> anyhow::Error {
         if fault_of(&error).is_some() { error } else { anyhow::Error::new(Known { fault: self, error }) }
     }
 }
@@ -62,19 +62,19 @@ impl std::error::Error for Known {
 
 /// Gives an error its kind.
 pub trait OrFault<T> {
-    /// The same result, whose error is of this kind: [`Fault::of`].
+    /// The same result, whose error is of this kind: [`Fault::wrap`].
     fn or_fault(self, fault: Fault) -> anyhow::Result<T>;
 }
 
 impl<T, E: Into<anyhow::Error>> OrFault<T> for Result<T, E> {
     fn or_fault(self, fault: Fault) -> anyhow::Result<T> {
-        self.map_err(|error| fault.of(error.into()))
+        self.map_err(|error| fault.wrap(error.into()))
     }
 }
 
 /// The error of who asks for something that this program was built without. `feature`: cargo's, which has it.
 pub fn left_out(what: &str, feature: &str) -> anyhow::Error {
-    Fault::Environment.of(anyhow::anyhow!(
+    Fault::Environment.wrap(anyhow::anyhow!(
         "{what} is left out of this build: install the package tlsdyno, or build with the feature `{feature}`, as \
          `make install` does"
     ))
@@ -85,7 +85,7 @@ pub fn left_out(what: &str, feature: &str) -> anyhow::Error {
 macro_rules! ensure_fault {
     ($fault:ident, $holds:expr, $($text:tt)+) => {
         if !$holds {
-            return Err($crate::fault::Fault::$fault.of(anyhow::anyhow!($($text)+)));
+            return Err($crate::fault::Fault::$fault.wrap(anyhow::anyhow!($($text)+)));
         }
     };
 }

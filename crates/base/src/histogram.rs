@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 /// A histogram in a few numbers: nanoseconds, to three significant digits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Values recorded.
+    /// Number of recorded values.
     pub count: u64,
-    /// Mean.
+    /// Arithmetic mean, in the unit of the values.
     pub mean: u64,
-    /// Median.
+    /// Median, in the unit of the values.
     pub p50: u64,
     /// 90th percentile.
     pub p90: u64,
@@ -21,7 +21,7 @@ pub struct Percentiles {
     pub p99: u64,
     /// 99.9th percentile.
     pub p999: u64,
-    /// Largest.
+    /// The largest value.
     pub max: u64,
 }
 
@@ -38,7 +38,7 @@ pub fn decode(text: &str) -> Option<Histogram<u64>> {
     Deserializer::new().deserialize(&mut bytes.as_slice()).ok()
 }
 
-/// Percentiles of a histogram.
+/// Summarises a histogram.
 pub fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
     let at = |q| histogram.value_at_quantile(q);
     Percentiles {

@@ -59,34 +59,22 @@ fn has_writer(pipe: &File) -> io::Result<bool> {
 }
 
 /// The whole of a file, or of a pipe up to where its writer ends it.
-///
-/// # Errors
-/// As for [`open`]; it has more than `bytes_max`.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
     bytes_of(open(path)?, path, bytes_max)
 }
 
 /// The same of a text.
-///
-/// # Errors
-/// As for [`read`]; it has more than [`TEXT_BYTES_MAX`], or is no text in UTF-8.
 pub fn text(path: &Path) -> Result<String> {
     utf8(read(path, TEXT_BYTES_MAX)?, path)
 }
 
 /// The same where another file names it: of a regular file only.
-///
-/// # Errors
-/// As for [`text`]; it is a pipe.
 pub fn text_of_regular(path: &Path) -> Result<String> {
     ensure_regular(path)?;
     text(path)
 }
 
 /// Refuses what is no regular file.
-///
-/// # Errors
-/// It is none, or is not there.
 pub fn ensure_regular(path: &Path) -> Result<()> {
     let metadata = std::fs::metadata(path).with_context(|| format!("failed to read {}", path.display()))?;
     ensure!(metadata.is_file(), "{} is no regular file; name one", path.display());

@@ -29,9 +29,6 @@ pub fn flag(exit_code: i32) -> Result<Arc<AtomicBool>> {
 }
 
 /// A flag that SIGHUP sets from now on, instead of ending the process.
-///
-/// # Errors
-/// There can be no handler.
 pub fn hangup() -> Result<Arc<AtomicBool>> {
     let told = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGHUP, Arc::clone(&told)).context("failed to install the handler for SIGHUP")?;
@@ -48,9 +45,6 @@ pub fn instead_of_failure<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> 
 }
 
 /// The same of what comes before the first block; Ctrl-C costs nothing that was measured then.
-///
-/// # Errors
-/// As [`instead_of_failure`].
 pub fn before_measuring<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
     instead_of_failure(stop, result).map_err(|error| match fault_of(&error) {
         Some(Fault::Interrupted) => error.context("stopped before anything was measured"),
@@ -60,17 +54,11 @@ pub fn before_measuring<T>(stop: &AtomicBool, result: Result<T>) -> Result<T> {
 
 /// [`check`] for those who wait deep below the one who holds the flag. Without [`flag`] a signal ends the process, and
 /// there is nothing to ask.
-///
-/// # Errors
-/// The flag is set.
 pub fn check_this_process() -> Result<()> {
     FLAG.get().map_or(Ok(()), |stop| check(stop))
 }
 
 /// Asked between two pieces of work.
-///
-/// # Errors
-/// The flag is set.
 pub fn check(stop: &AtomicBool) -> Result<()> {
     if stop.load(Ordering::Relaxed) {
         return Err(anyhow!(CAUSE)).or_fault(Fault::Interrupted);
@@ -79,9 +67,6 @@ pub fn check(stop: &AtomicBool) -> Result<()> {
 }
 
 /// A stream that becomes readable when one of `signals` arrives, to be waited for beside other things.
-///
-/// # Errors
-/// The system gives no descriptors or handlers.
 pub fn stream(signals: &[i32]) -> Result<UnixStream> {
     let (reader, writer) = UnixStream::pair().context("make the signals' pipe")?;
     reader.set_nonblocking(true)?;

@@ -1,5 +1,6 @@
 //! What every part of tlsdyno needs. Nothing here knows of experiments, servers under test or no-ops.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 

@@ -30,16 +30,13 @@ pub fn listening_addresses(pids: &[u32]) -> Vec<SocketAddr> {
     let mut tables = ListeningTables::default();
     let mut found = BTreeSet::new();
     for &pid in pids {
-        let table = tables.of(pid);
+        let table = tables.sockets_of(pid);
         found.extend(socket_inodes(pid).iter().filter_map(|inode| table.get(inode)));
     }
     found.into_iter().collect()
 }
 
 /// Every TCP and UDP address at which one of these processes takes what anybody sends, in its own network namespace.
-///
-/// # Errors
-/// If a living process cannot be looked into.
 pub fn open_addresses(pids: &[u32]) -> Result<Vec<SocketAddr>> {
     // One reading of the tables for each namespace: it takes milliseconds, and a server may have a process for each
     // connection. Sockets first: what is open by then is in a table that is read later.
@@ -134,7 +131,7 @@ struct ListeningTables {
 
 impl ListeningTables {
     /// The table of the namespace that the process is in.
-    fn of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
+    fn sockets_of(&mut self, pid: u32) -> &HashMap<u64, SocketAddr> {
         let namespace = namespace(pid).unwrap_or_default();
         self.by_namespace.entry(namespace).or_insert_with(|| sockets_in(pid, &LISTENING).unwrap_or_default())
     }
@@ -179,7 +176,7 @@ pub fn owners(wanted: &SocketAddr) -> Vec<String> {
 pub fn owner_numbers(wanted: &SocketAddr) -> Option<Vec<u32>> {
     let mut tables = ListeningTables::default();
     let wanted_inodes: HashSet<u64> = tables
-        .of(this_thread())
+        .sockets_of(this_thread())
         .iter()
         .filter(|(_, address)| serves(address, wanted))
         .map(|(inode, _)| *inode)
@@ -204,7 +201,7 @@ pub fn is_shared(wanted: &SocketAddr, pids: &[u32]) -> bool {
 pub fn listeners(pids: &[u32], wanted: Option<&SocketAddr>) -> Vec<u32> {
     let mut tables = ListeningTables::default();
     let mut listens = |pid: &u32| {
-        let table = tables.of(*pid);
+        let table = tables.sockets_of(*pid);
         let mut addresses = socket_inodes(*pid).into_iter().filter_map(|inode| table.get(&inode).copied());
         addresses.any(|address| wanted.is_none_or(|wanted| serves(&address, wanted)))
     };

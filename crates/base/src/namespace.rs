@@ -18,9 +18,6 @@ pub struct Namespace(File);
 
 impl Namespace {
     /// The one of this thread.
-    ///
-    /// # Errors
-    /// The system does not tell.
     pub fn current() -> io::Result<Namespace> {
         File::open("/proc/thread-self/ns/net").map(Namespace)
     }
@@ -38,9 +35,6 @@ impl Namespace {
     }
 
     /// One with a loopback of its own, where nobody else's packets are.
-    ///
-    /// # Errors
-    /// Those of [`Namespace::create`].
     pub fn with_loopback() -> Result<Namespace> {
         let namespace = Namespace::create().context("only root can make a network namespace")?;
         namespace.run("ip link set lo up")?;
@@ -56,18 +50,12 @@ impl Namespace {
     }
 
     /// What `work` comes to in there.
-    ///
-    /// # Errors
-    /// Those of [`Namespace::enter`].
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         let inside = || self.enter().map(|()| work());
         thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|fault| std::panic::resume_unwind(fault)))
     }
 
     /// Runs a script of the shell in there.
-    ///
-    /// # Errors
-    /// It fails; what it said.
     pub fn run(&self, script: &str) -> Result<()> {
         let output = self.within(|| Command::new("sh").args(["-ec", script]).output())?.context("run sh")?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -91,9 +79,6 @@ pub struct Apart {
 
 impl Apart {
     /// Goes there. The kernel's settings of TCP are those of the machine.
-    ///
-    /// # Errors
-    /// Those of [`Namespace::with_loopback`].
     pub fn enter() -> Result<Apart> {
         let own = Namespace::with_loopback()?;
         let settings = settings();
@@ -114,9 +99,6 @@ impl Drop for Apart {
 }
 
 /// What `work` comes to where everybody else is, wherever this thread is.
-///
-/// # Errors
-/// Those of [`Namespace::enter`].
 pub fn outside<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     match OUTSIDE.get() {
         Some(outside) => outside.within(work),

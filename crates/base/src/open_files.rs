@@ -8,17 +8,11 @@ const OTHERS: u64 = 32;
 
 /// Makes room for so many connections of a load process: raises the soft limit on open files as far as the hard one
 /// allows.
-///
-/// # Errors
-/// The hard limit is too low; says how to raise it.
 pub fn make_room_for(connections: u32) -> Result<()> {
     make_room("--connections", connections, 1, OTHERS)
 }
 
 /// Makes room for the connections that a flag names, of which each needs so many files, and for others.
-///
-/// # Errors
-/// The hard limit is too low; says how to raise it, or what to give the flag.
 pub fn make_room(flag: &str, connections: u32, files_each: u64, others: u64) -> Result<()> {
     let (needed, most) = (u64::from(connections) * files_each + others, most());
     ensure!(
@@ -37,9 +31,6 @@ pub fn most() -> u64 {
 }
 
 /// Raises the soft limit to so many, if it is lower. They are no more than [`most`].
-///
-/// # Errors
-/// The system refuses it all the same.
 pub fn raise_to(needed: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {

@@ -7,9 +7,6 @@ use anyhow::{Result, ensure};
 use crate::listening::is_loopback;
 
 /// Whether `host`, found at `address`, may be loaded: it is this machine, or among the hosts that the user answers for.
-///
-/// # Errors
-/// It is neither; says how to allow it.
 pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> {
     ensure!(
         is_allowed(host, address, allowed),
@@ -19,7 +16,7 @@ pub fn check(host: &str, address: SocketAddr, allowed: &[String]) -> Result<()> 
     Ok(())
 }
 
-/// The same as an answer.
+/// Whether [`check`] would let this host be loaded.
 pub fn is_allowed(host: &str, address: SocketAddr, allowed: &[String]) -> bool {
     let named = |name: &String| name.eq_ignore_ascii_case(host) || *name == address.ip().to_string();
     is_this_machine(address.ip()) || allowed.iter().any(named)

@@ -20,9 +20,6 @@ pub fn directory(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Takes a file or directory of this user from all others; what is neither is let be.
-///
-/// # Errors
-/// Its mode cannot be changed.
 pub fn close(path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     let is_own = metadata.uid() == geteuid().as_raw() && (metadata.is_file() || metadata.is_dir());
@@ -57,9 +54,6 @@ pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
 
 /// Fails where a part of an absolute path is a symbolic link that neither this user nor root made: whoever made it
 /// says where it leads.
-///
-/// # Errors
-/// Which one, and whose it is.
 pub fn refuse_links(path: &Path) -> io::Result<()> {
     let own = [0, geteuid().as_raw()];
     for part in path.ancestors() {

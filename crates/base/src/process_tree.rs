@@ -11,7 +11,7 @@ const PF_EXITING: u64 = 4;
 pub struct ProcessStat {
     /// Process id.
     pub pid: u32,
-    /// Parent's process id.
+    /// Process id of the parent.
     pub parent: u32,
     /// State letter; `Z` is a zombie.
     pub state: char,
@@ -61,7 +61,8 @@ pub fn is_gone(pid: u32) -> bool {
 
 /// Whether the calling thread is the only one of the machine that runs or waits for a CPU, as /proc/loadavg says.
 pub fn nobody_else_runs() -> bool {
-    fs::read_to_string("/proc/loadavg").is_ok_and(|text| text.split(' ').nth(3).is_some_and(|of| of.starts_with("1/")))
+    fs::read_to_string("/proc/loadavg")
+        .is_ok_and(|text| text.split(' ').nth(3).is_some_and(|ran| ran.starts_with("1/")))
 }
 
 /// Whether a thread of this process runs or waits for a CPU.
@@ -140,9 +141,9 @@ fn with_descendants(ancestor: u32, mut children: impl FnMut(u32) -> Vec<ProcessS
     let mut found: Vec<ProcessStat> = Vec::new();
     let mut parents = vec![ancestor];
     while let Some(parent) = parents.pop() {
-        let of = children(parent);
-        parents.extend(of.iter().map(|process| process.pid));
-        found.extend(of);
+        let children_of = children(parent);
+        parents.extend(children_of.iter().map(|process| process.pid));
+        found.extend(children_of);
     }
     found
 }

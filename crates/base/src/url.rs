@@ -13,15 +13,12 @@ pub struct Url {
     pub host: String,
     /// Port, the scheme's if the URL has none.
     pub port: u16,
-    /// Path and query.
+    /// Path and query, as on the request line.
     pub path: String,
 }
 
 impl Url {
     /// Parses what people type after `wrk` or `curl`.
-    ///
-    /// # Errors
-    /// What is wrong with the text, and what would be right.
     pub fn parse(text: &str) -> Result<Url> {
         let (scheme, rest) = text
             .split_once("://")
@@ -57,9 +54,6 @@ impl Url {
     }
 
     /// The address to connect to: the first that the system's resolver answers.
-    ///
-    /// # Errors
-    /// The name is not known.
     pub fn resolve(&self) -> Result<SocketAddr> {
         (self.host.as_str(), self.port)
             .to_socket_addrs()

@@ -19,7 +19,7 @@ pub enum Lies {
 
 impl Lies {
     /// An interval, whose ends may be infinite or no numbers, against a range.
-    pub fn of([low, high]: [f64; 2], [from, to]: [f64; 2]) -> Lies {
+    pub fn new([low, high]: [f64; 2], [from, to]: [f64; 2]) -> Lies {
         match () {
             () if !(low.is_finite() && high.is_finite()) => Lies::Across,
             () if low > to => Lies::Above,
@@ -45,19 +45,19 @@ named! {
 impl Estimate {
     /// On which side of 0 it lies.
     pub fn direction(&self) -> Direction {
-        Direction::of(self.interval(), 0.0)
+        Direction::new(self.interval(), 0.0)
     }
 }
 
 impl Direction {
     /// An interval against a number: undecided where it holds the number, or has no end.
-    pub fn of(interval: [f64; 2], against: f64) -> Direction {
+    pub fn new(interval: [f64; 2], against: f64) -> Direction {
         Direction::against(interval, [against, against])
     }
 
     /// An interval against a range: undecided where it is not wholly beyond it, or has no end.
     pub fn against(interval: [f64; 2], range: [f64; 2]) -> Direction {
-        match Lies::of(interval, range) {
+        match Lies::new(interval, range) {
             Lies::Above => Direction::Bigger,
             Lies::Below => Direction::Smaller,
             Lies::Within | Lies::Across => Direction::Undecided,
@@ -75,11 +75,11 @@ mod tests {
     fn nothing_is_decided_without_a_finite_interval() {
         let (infinite, nan) = (f64::INFINITY, f64::NAN);
         for interval in [[-infinite, infinite], [2.0, infinite], [-infinite, 0.5], [nan, nan], [2.0, nan]] {
-            assert_eq!(Lies::of(interval, [0.0, 1.0]), Lies::Across, "{interval:?}");
-            assert_eq!(Direction::of(interval, 1.0), Direction::Undecided, "{interval:?}");
+            assert_eq!(Lies::new(interval, [0.0, 1.0]), Lies::Across, "{interval:?}");
+            assert_eq!(Direction::new(interval, 1.0), Direction::Undecided, "{interval:?}");
         }
-        assert_eq!(Lies::of([0.99, 1.03], [1.0, 10.0]), Lies::Across);
-        assert_eq!(Lies::of([1.01, 1.03], [1.0, 10.0]), Lies::Within);
+        assert_eq!(Lies::new([0.99, 1.03], [1.0, 10.0]), Lies::Across);
+        assert_eq!(Lies::new([1.01, 1.03], [1.0, 10.0]), Lies::Within);
     }
 
     proptest! {
@@ -87,13 +87,13 @@ mod tests {
         #[test]
         fn verdicts_keep_to_it(low in -3.0..3.0f64, from in -3.0..3.0f64, widths in [0.0..3.0f64, 0.0..3.0f64]) {
             let (high, to) = (low + widths[0], from + widths[1]);
-            match Lies::of([low, high], [from, to]) {
+            match Lies::new([low, high], [from, to]) {
                 Lies::Above => prop_assert!(low > to),
                 Lies::Below => prop_assert!(high < from),
                 Lies::Within => prop_assert!(from <= low && high <= to),
                 Lies::Across => prop_assert!(low < from && high >= from || low <= to && high > to),
             }
-            prop_assert_eq!(Lies::of([low, f64::INFINITY], [from, to]), Lies::Across);
+            prop_assert_eq!(Lies::new([low, f64::INFINITY], [from, to]), Lies::Across);
         }
     }
 }

@@ -174,7 +174,7 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
     });
     let height = BAR_HEIGHT * summary.servers.len();
     let caption = format!("The life of one connection with a full handshake and a request: {of} of each part.");
-    Some(Chart::new("cost-life", height, rows, body)?.told(caption, words.join("; ")))
+    Some(Chart::new("cost-life", height, rows, body)?.described(caption, words.join("; ")))
 }
 
 /// What the numbers of a server are.
@@ -192,7 +192,7 @@ fn heading(kind: PartKind) -> String {
 }
 
 fn parts(summary: &CostSummary, server: &ServerCost) -> Section {
-    let mut rows = Rows::of(&server.parts).words("part", |part| part.id.to_string()).estimate(
+    let mut rows = Rows::new(&server.parts).words("part", |part| part.id.to_string()).estimate(
         unit(server),
         format_micros,
         |part| Some(part.cost_ns),
@@ -238,7 +238,7 @@ fn side_by_side(summary: &CostSummary) -> Section {
         Direction::Smaller => "cheaper in B",
         Direction::Undecided => "not told apart",
     };
-    let rows = Rows::of(&summary.differences)
+    let rows = Rows::new(&summary.differences)
         .words("part", |part| part.id.to_string())
         .estimate(format!("A, {}", unit(&summary.servers[0])), format_micros, |of| Some(of.first_ns))
         .estimate(format!("B, {}", unit(&summary.servers[1])), format_micros, |of| Some(of.second_ns))
@@ -257,7 +257,7 @@ fn of_server(summary: &CostSummary, server: &ServerCost) -> String {
 
 fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
     let has_bodies = |of: &StepCost| (of.body_bytes > 0.0).then(|| format_bytes(of.body_bytes));
-    let rows = Rows::of(&server.steps)
+    let rows = Rows::new(&server.steps)
         .words("connection", |of: &StepCost| of.step.clone())
         .estimate(unit(server), format_micros, |of| Some(of.cost_ns))
         .number_if_any("bodies", has_bodies)
@@ -270,7 +270,7 @@ fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
 fn certificate(summary: &CostSummary, server: &ServerCost) -> Option<Section> {
     let certificate = server.certificate.as_ref()?;
     let forms = certificate.forms();
-    let rows = Rows::of(&forms)
+    let rows = Rows::new(&forms)
         .words("certificate", |of| of.name.to_owned())
         .number("bytes", |of| format_count(of.message_bytes))
         .number("server's flight", |of| format_count(of.flight_bytes))

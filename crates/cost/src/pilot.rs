@@ -144,7 +144,7 @@ impl Taken {
             (Err(_), Err(_)) => {
                 let error = today.err().unwrap_or_else(|| anyhow!("nothing came"));
                 refuse_limits(&whole[0], &error)?;
-                return Err(Fault::Unreachable.of(explained(error, address)));
+                return Err(Fault::Unreachable.wrap(explained(error, address)));
             }
         };
         let told = |of: Handshake| {
@@ -162,7 +162,7 @@ impl Taken {
         }
         taken.try_all(cost, url, address, stop)?;
         if !chain.is_empty() {
-            taken.certificate = Some(Certificate::of(&chain, flight_bytes, taken.uncompressed.take()));
+            taken.certificate = Some(Certificate::new(&chain, flight_bytes, taken.uncompressed.take()));
         }
         Ok(taken)
     }
@@ -248,7 +248,7 @@ fn refuse_limits(step: &StepId, error: &Error) -> Result<()> {
         "{step}: the server answers with status {status}: it limits the requests of a client. Raise the limit for this \
          address, or stay below it with --at-most"
     );
-    Err(Fault::Unreachable.of(error))
+    Err(Fault::Unreachable.wrap(error))
 }
 
 /// Why a server takes no connection at all, and what can be done.

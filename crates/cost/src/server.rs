@@ -14,7 +14,7 @@ use tlsdyno_record::model::{WorkersModel, without_secrets};
 use tlsdyno_record::store::UNREAD;
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_servers::run_directory::{RunDirectory, make_passable};
-use tlsdyno_servers::watch::{Watch, Whose};
+use tlsdyno_servers::watch::{CpuOwner, Watch};
 use tlsdyno_servers::{CommandSpec, ServerSpec};
 use tlsdyno_traffic::machines::far_cpu::FarCpu;
 
@@ -62,13 +62,13 @@ impl Server {
             let quic = listening::takes_datagrams(&address);
             let hint = if quic { "; only UDP is open there: QUIC (HTTP/3) is not measured" } else { "" };
             let error = anyhow::Error::new(error).context(format!("nobody answers at {address}{hint}"));
-            return Err(Fault::Unreachable.of(error));
+            return Err(Fault::Unreachable.wrap(error));
         }
-        let whose = pid.map_or(Whose::Listener(address), Whose::Process);
+        let whose = pid.map_or(CpuOwner::Listener(address), CpuOwner::Process);
         let eyes = match workers {
             Some(workers) => Eyes::Worker(FarCpu::gather(workers, address, pid, stop)?),
             None if listening::is_of_this_host(address.ip()) => {
-                Eyes::Here(Watch::of(whose).or_fault(Fault::Environment)?)
+                Eyes::Here(Watch::new(whose).or_fault(Fault::Environment)?)
             }
             None => Eyes::Nobody,
         };
@@ -95,7 +95,7 @@ impl Server {
         let spec = ServerSpec::of_command(command, docroot);
         let instance = tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?;
         let (address, group) = (instance.address(), instance.group_clock());
-        let watch = Watch::of_found(move || Ok(ProcessClocks::of(instance.pids())), group)?;
+        let watch = Watch::with_finder(move || Ok(ProcessClocks::new(instance.pids())), group)?;
         Server { address, eyes: Eyes::Here(watch), busy: 0.0, _directory: Some(directory) }.watched()
     }
 
@@ -115,7 +115,7 @@ impl Server {
                  charged to the steps. Measure a copy, or when it has nothing else to do",
                 100.0 * self.busy
             );
-            return Err(Fault::Environment.of(error));
+            return Err(Fault::Environment.wrap(error));
         }
         Ok(self)
     }
@@ -136,8 +136,8 @@ impl Server {
 
     fn look(&mut self, look: Look) -> Result<Seen> {
         match &mut self.eyes {
-            Eyes::Here(watch) => watch.look(look),
-            Eyes::Worker(worker) => worker.look(look),
+            Eyes::Here(watch) => watch.observe(look),
+            Eyes::Worker(worker) => worker.observe(look),
             // Steps are told by what a client waits, which needs no rest.
             Eyes::Nobody => Ok(Seen { ns: Some(0), is_so: look == Look::Rests, text: String::new() }),
         }

@@ -77,11 +77,11 @@ impl<'a> Outside<'a> {
         }
         if targets.iter().any(|target| target.measured.is_seen() != targets[0].measured.is_seen()) {
             let error = anyhow!("one server's CPU time is read here, the other's is not: measure each alone");
-            return Err(Fault::Usage.of(error));
+            return Err(Fault::Usage.wrap(error));
         }
         if experiment.cost.rate_per_s.is_some() && !targets[0].measured.is_seen() {
             let error = anyhow!("--rate needs the server's CPU time, which a worker beside it tells: --on HOST");
-            return Err(Fault::Usage.of(error));
+            return Err(Fault::Usage.wrap(error));
         }
         let mut steps = Vec::new();
         for (number, target) in targets.iter().enumerate() {

@@ -2,6 +2,7 @@
 //!
 //! Bounded memory, no logging, no locks, no async runtime. Unsafe code only in `sys`.
 #![deny(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod dispatch;
 pub mod load;

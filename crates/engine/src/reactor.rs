@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// What a descriptor waits for.
+/// The readiness that a descriptor waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Input, or the peer's end of stream.
@@ -38,7 +38,7 @@ impl Interest {
     }
 }
 
-/// What happened on a descriptor.
+/// The readiness of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The value it was registered with.

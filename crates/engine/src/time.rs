@@ -27,9 +27,6 @@ impl Time {
     }
 
     /// In nanoseconds, of a time that must not be zero.
-    ///
-    /// # Errors
-    /// It is zero.
     pub fn nanoseconds(self) -> Result<u64, NoTime> {
         if self.ns() == 0 { Err(NoTime) } else { Ok(self.ns()) }
     }

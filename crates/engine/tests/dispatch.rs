@@ -9,7 +9,7 @@ use tlsdyno_engine::dispatch::learn::{Lesson, Outcome, Student};
 use tlsdyno_engine::dispatch::limits::BACKENDS_MAX;
 use tlsdyno_engine::dispatch::memory::Memory;
 use tlsdyno_engine::dispatch::route::{Choices, Reason, Router};
-use tlsdyno_engine::dispatch::{Backend, Policy, Target};
+use tlsdyno_engine::dispatch::{Backend, Policy, SlotBackend};
 use tlsdyno_wire::codec::{put_u16, put_vector8, put_vector16};
 use tlsdyno_wire::handshake::{self, NewSessionTicket12};
 use tlsdyno_wire::hello::{self, ClientHello, Extensions, RETRY_RANDOM, ServerHello, put_extension};
@@ -96,20 +96,20 @@ fn server_hello(random: [u8; 32], id: &[u8], version: u16, identity: Option<u16>
 }
 
 /// One loop before so many backends.
-struct Site {
+struct RouterBench {
     memory: Memory,
     router: Router,
-    targets: Vec<Target>,
+    targets: Vec<SlotBackend>,
     usable: u64,
     now_s: u32,
 }
 
-impl Site {
-    fn new(policy: Policy, backends: u8) -> Site {
+impl RouterBench {
+    fn new(policy: Policy, backends: u8) -> RouterBench {
         let backend =
             |slot: u8| Backend { name: slot.to_string(), address: ([127, 0, 0, 1], 1000 + u16::from(slot)).into() };
-        let targets: Vec<_> = (0..backends).map(|slot| Target { slot, backend: backend(slot) }).collect();
-        Site {
+        let targets: Vec<_> = (0..backends).map(|slot| SlotBackend { slot, backend: backend(slot) }).collect();
+        RouterBench {
             memory: Memory::new(4096),
             router: Router::new(policy, 0),
             targets,
@@ -165,7 +165,7 @@ impl Site {
 fn a_key_costs_at_most_one_rejection_for_each_other_backend() {
     for backends in 1..=8_u8 {
         for holder in 0..backends {
-            let mut site = Site::new(Policy::Session, backends);
+            let mut site = RouterBench::new(Policy::Session, backends);
             let taken: Vec<_> = (0..20).map(|_| site.resume13(ticket(7), 1 << holder)).collect();
             let rejections = taken.iter().filter(|taken| !**taken).count();
             assert!(rejections < usize::from(backends).max(1));
@@ -176,7 +176,7 @@ fn a_key_costs_at_most_one_rejection_for_each_other_backend() {
 
 #[test]
 fn sessions_are_forgotten_when_their_time_is_over() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     let slot = site.issue_id([9; 32]);
     let offered = Offered { id: &[9; 32], ..Offered::default() };
     // The dispatcher's time is not prolonged by use, as the servers' is not (Apostolopoulos et al. 2000, "Improving
@@ -191,7 +191,7 @@ fn sessions_are_forgotten_when_their_time_is_over() {
 
 #[test]
 fn keys_live_as_long_as_they_are_used() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     while !site.resume13(ticket(7), 0b100) {}
     for _ in 0..10 {
         site.now_s += TIMEOUT_S - 1;
@@ -205,7 +205,7 @@ fn keys_live_as_long_as_they_are_used() {
 #[test]
 fn a_changed_key_costs_at_most_one_rejection_for_each_other_backend() {
     // Half an hour in which each of three servers changes its key every 100 seconds, not all at once.
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     let mut rejections = [0; 64];
     for second in 0..1800_u32 {
         site.now_s = second + 1;
@@ -222,7 +222,7 @@ fn a_changed_key_costs_at_most_one_rejection_for_each_other_backend() {
 
 #[test]
 fn ids_count_only_once_the_handshake_is_over() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     let (slot, _, mut student) = site.route(&Offered::default(), CLIENT);
     site.tell(&mut student, slot, &server_hello([1; 32], &[9; 32], hello::TLS12, None));
     assert_eq!(site.memory.ids.live(1), 0, "anybody can make a server give out an ID");
@@ -232,7 +232,7 @@ fn ids_count_only_once_the_handshake_is_over() {
 
 #[test]
 fn a_tls12_ticket_teaches_the_key_to_tls13_too() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     let (slot, _, mut student) = site.route(&Offered::default(), CLIENT);
     let mut message = Vec::new();
     handshake::put(&mut message, &NewSessionTicket12 { lifetime_s: 300, ticket: &ticket(7) });
@@ -250,7 +250,7 @@ fn a_tls12_ticket_teaches_the_key_to_tls13_too() {
 
 #[test]
 fn after_a_retry_the_second_hello_counts() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     let (slot, _, mut student) =
         site.route(&Offered { identities: &[ticket(7), ticket(8)], ..Offered::default() }, CLIENT);
     assert_eq!(site.tell(&mut student, slot, &server_hello(RETRY_RANDOM, &[], hello::TLS13, None)), None);
@@ -259,14 +259,15 @@ fn after_a_retry_the_second_hello_counts() {
     student.read_client(&[&b"\x14\x03\x03\x00\x01\x01\x17\x03\x03\x00\x02xy"[..], &second].concat(), &site.memory);
     let answer = [b"\x14\x03\x03\x00\x01\x01", &server_hello([1; 32], &[], hello::TLS13, Some(0))[..]].concat();
     assert_eq!(site.tell(&mut student, slot, &answer), Some(Outcome::Accepted));
-    let reason =
-        |site: &mut Site, key| site.route(&Offered { identities: &[ticket(key)], ..Offered::default() }, CLIENT).1;
+    let reason = |site: &mut RouterBench, key| {
+        site.route(&Offered { identities: &[ticket(key)], ..Offered::default() }, CLIENT).1
+    };
     assert_eq!((reason(&mut site, 8), reason(&mut site, 7)), (Reason::Known, Reason::Tried));
 }
 
 #[test]
 fn forged_and_old_tickets_do_not_unlearn_a_key() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     while !site.resume13(ticket(7), 0b010) {}
     for _ in 0..100 {
         assert!(!site.resume13(ticket(7), 0));
@@ -276,7 +277,7 @@ fn forged_and_old_tickets_do_not_unlearn_a_key() {
 
 #[test]
 fn a_key_that_nobody_takes_is_given_up() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     for _ in 0..20 {
         site.resume13(ticket(7), 0);
     }
@@ -288,7 +289,7 @@ fn a_key_that_nobody_takes_is_given_up() {
 
 #[test]
 fn nameless_tickets_are_recognised_and_go_by_address() {
-    let mut site = Site::new(Policy::SessionAddress, 3);
+    let mut site = RouterBench::new(Policy::SessionAddress, 3);
     // Go: each ticket begins with another random value.
     let random = |number: u32| [number.wrapping_mul(0x9e37_79b9).to_be_bytes().to_vec(), vec![1; 140]].concat();
     let mut holder = None;
@@ -315,7 +316,7 @@ fn nameless_tickets_are_recognised_and_go_by_address() {
 
 #[test]
 fn a_backend_that_is_down_is_passed_over_and_not_forgotten() {
-    let mut site = Site::new(Policy::Session, 3);
+    let mut site = RouterBench::new(Policy::Session, 3);
     while !site.resume13(ticket(7), 0b010) {}
     site.usable = 0b101;
     assert!(!site.resume13(ticket(7), 0b010));
@@ -333,7 +334,7 @@ proptest! {
     fn the_state_machine_survives_anything(
         steps in vec((0..6_u8, any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..60)), 0..300),
     ) {
-        let mut site = Site::new(Policy::SessionAddress, 4);
+        let mut site = RouterBench::new(Policy::SessionAddress, 4);
         for (kind, one, two, bytes) in steps {
             let identities = [ticket(one % 8), [vec![two; 20], bytes.clone()].concat()];
             let offered = match kind {

@@ -15,7 +15,7 @@ use tlsdyno_engine::serve::{self, Docroot, Listener, TlsSettings};
 use tlsdyno_tls::{Config, Effort, Settings, Version};
 
 /// A built-in server that runs until the test ends.
-struct Site {
+struct TestServer {
     address: SocketAddr,
     _directory: TempDir,
     _stop: UnixStream,
@@ -24,7 +24,7 @@ struct Site {
 const SMALL: usize = 100;
 const LARGE: usize = 300_000;
 
-fn site(early_data: bool) -> Site {
+fn site(early_data: bool) -> TestServer {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -52,7 +52,7 @@ fn site(early_data: bool) -> Site {
     let docroot = Arc::new(Docroot::load(&path("docroot")).unwrap());
     let (stop, stopped) = UnixStream::pair().unwrap();
     std::thread::spawn(move || serve::run(&listeners, &docroot, Default::default(), stopped).unwrap());
-    Site { address, _directory: directory, _stop: stop }
+    TestServer { address, _directory: directory, _stop: stop }
 }
 
 /// Users who open a connection for each request; `each`: requests of a connection, the last of which says so.

@@ -178,7 +178,7 @@ pub(crate) fn sentence(all: &[Checked]) -> String {
 /// The cells.
 pub(crate) fn section(all: &[Checked]) -> Section {
     let off = |part: Option<f64>| part.map_or(String::new(), |part| format!("{:+.1} %", 100.0 * part));
-    let rows = Rows::of(all)
+    let rows = Rows::new(all)
         .words("cell", |of| of.name.clone())
         .estimate("predicted µs/hit", format_micros, |of| Some(of.cpu_ns_per_hit[0]))
         .estimate("measured", format_micros, |of| Some(of.cpu_ns_per_hit[1]))

@@ -110,7 +110,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     let sources = sources(args).or_fault(Fault::Input)?;
     let all: Vec<Source> = sources.iter().map(|(source, _)| source.clone()).collect();
     let costs = Costs::of(&all, args.between_runs.map(|percent| percent / 100.0)).or_fault(Fault::Input)?;
-    costs.refused().map_or(Ok(()), |why| Err(Fault::Input.of(anyhow!(why))))?;
+    costs.refused().map_or(Ok(()), |why| Err(Fault::Input.wrap(anyhow!(why))))?;
     let (predictions, missing) = predicted(args, &site, &costs, None);
     ensure_fault!(
         Input,

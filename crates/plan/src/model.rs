@@ -34,7 +34,7 @@ const SERVERS_BITS: u32 = 21;
 
 /// Whether machines that are used so much carry their site: all of the interval lies below full.
 pub fn is_carried(used: Estimate) -> bool {
-    Lies::of(used.interval(), [1.0, 1.0]) == Lies::Below
+    Lies::new(used.interval(), [1.0, 1.0]) == Lies::Below
 }
 
 /// Machines of a site.

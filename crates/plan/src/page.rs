@@ -69,7 +69,7 @@ impl<'a> Plan<'a> {
             let there = if of.is_there { ": there already, gains 0" } else { "" };
             format!("{}{there}", of.name)
         };
-        let rows = Rows::of(all)
+        let rows = Rows::new(all)
             .words("what if", name)
             .estimate("% used", |of| format!("{of:.0}"), |of| Some(at_base(of)?.used.scaled(100.0)))
             .estimate("CPU µs/hit", format_micros, |of| Some(at_base(of)?.cpu_ns_per_hit))
@@ -110,7 +110,7 @@ fn per_month(of: &Prediction) -> Option<String> {
 }
 
 fn percent(of: Estimate) -> String {
-    of.scaled(100.0).told(|value| format!("{value:.0}")).replacen(' ', " % ", 1)
+    of.scaled(100.0).with_interval(|value| format!("{value:.0}")).replacen(' ', " % ", 1)
 }
 
 fn spare(of: &Prediction) -> Estimate {
@@ -182,7 +182,7 @@ pub(crate) fn document(plan: &Plan<'_>) -> Document {
 }
 
 fn machines(plan: &Plan<'_>) -> Section {
-    let rows = Rows::of(plan.predictions)
+    let rows = Rows::new(plan.predictions)
         .words("machines", |of| of.machines.told())
         .estimate("% used", |of| format!("{of:.0}"), |of| Some(of.used.scaled(100.0)))
         .estimate("hits/s at most", format_quantity, |of| Some(of.capacity_per_s))
@@ -217,7 +217,7 @@ fn waiting(plan: &Plan<'_>) -> Section {
         Some(part(&of.visitors[of_returning])).filter(|of| of.value.is_finite())
     };
     let all = plan.predictions.iter().filter(|of| latency(of, 0, |of| of.mean_s).is_some());
-    let rows = Rows::of(all)
+    let rows = Rows::new(all)
         .words("machines", |of| of.machines.told())
         .estimate("new visitor ms", ms, |of| latency(of, 0, |of| of.mean_s))
         .estimate("p99", ms, |of| latency(of, 0, |of| of.p99_s))
@@ -240,7 +240,7 @@ fn costs(costs: &Costs) -> Section {
         let included = included.map_or(String::new(), |count| format!(" and {}", format_of(count, "request")));
         format!("{}{included}", term.told(*place))
     };
-    let rows = Rows::of(&all)
+    let rows = Rows::new(&all)
         .words("at", |of| of.0.told().to_owned())
         .words("of a", with)
         .estimate("CPU µs", format_micros, |of| Some(of.3))
@@ -315,7 +315,10 @@ fn by_reuse(plan: &Plan<'_>) -> Option<Chart> {
          "tooltip": tip}}]});
     let chart = Chart::new("machines-by-reuse", 220, data, body)?;
     let caption = "Machines' worth of CPU time by reuse";
-    Some(chart.told(caption, "A line of how many full machines the site takes at each share of returning visitors."))
+    Some(
+        chart
+            .described(caption, "A line of how many full machines the site takes at each share of returning visitors."),
+    )
 }
 
 fn by_load(plan: &Plan<'_>) -> Option<Chart> {
@@ -341,7 +344,7 @@ fn by_load(plan: &Plan<'_>) -> Option<Chart> {
          "tooltip": tip}}]});
     let chart = Chart::new("p99-by-load", 220, data, body)?;
     let alternative = "A line for new and one for returning visitors, rising where the machines get full.";
-    Some(chart.told(format!("99th percentile by load, {}", of.machines.told()), alternative))
+    Some(chart.described(format!("99th percentile by load, {}", of.machines.told()), alternative))
 }
 
 /// The plan as one JSON object.

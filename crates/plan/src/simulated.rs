@@ -171,7 +171,7 @@ fn of_usual(seen: &Seen, machines: Machines, length_s: f64, took_s: f64) -> Sect
         ("visits given up", format_count(seen.given_up)),
         ("things that happened", format!("{} in {took_s:.1} s", format_count(seen.events))),
     ];
-    let rows = Rows::of(&facts).words("", |of| of.0.to_owned()).number("seen", |of| of.1.clone());
+    let rows = Rows::new(&facts).words("", |of| of.0.to_owned()).number("seen", |of| of.1.clone());
     let title = format!("Simulated {length_s:.0} s on {}", machines.told());
     Section::titled("simulated", title).rows(rows)
 }
@@ -196,5 +196,5 @@ fn over_time(seen: &Seen, storm_s: f64, storm: &str) -> Option<Chart> {
         "x": quantity("minute", "minutes after it"), "y": quantity("full", "full handshakes a second"),
         "tooltip": tooltip([("minute", "minute"), ("full", "per second")])}});
     let chart = Chart::new(format!("storm-{storm}"), 180, data, body)?;
-    Some(chart.told("Full handshakes", "A line of full handshakes a second, which rises at minute 0."))
+    Some(chart.described("Full handshakes", "A line of full handshakes a second, which rises at minute 0."))
 }

@@ -107,7 +107,7 @@ impl Change {
                 "{}: it changes a handshake by {} µs, and then {what}; of a record of another server take the \
                  differences alone (RECORD@0)",
                 self.name,
-                more_ns.told(format_micros)
+                more_ns.with_interval(format_micros)
             )),
         }
     }

@@ -31,12 +31,11 @@ pub fn as_given(field: &str) -> Value {
     json!({"field": field, "type": "nominal", "scale": null})
 }
 
-/// A layer of a chart.
 pub fn layer(mark: Value, encoding: Value) -> Value {
     json!({"mark": mark, "encoding": encoding})
 }
 
-/// An interval.
+/// The mark of an interval.
 pub fn rule_mark() -> Value {
     json!({"type": "rule", "strokeWidth": 1.5})
 }
@@ -54,18 +53,15 @@ pub fn palette(field: &str, names: &[impl AsRef<str>], colours: &[&str]) -> Valu
     json!({"field": field, "type": "nominal", "sort": null, "scale": scale, "legend": null})
 }
 
-/// A legend above the chart, of coloured areas.
 pub fn legend_above(columns: usize) -> Value {
     json!({"legend": {"title": null, "orient": "top", "columns": columns, "labelLimit": 0}})
 }
 
-/// A legend above the chart, of coloured lines.
 pub fn line_legend(title: Option<&str>, columns: usize) -> Value {
     let lines = json!({"symbolType": "stroke", "symbolStrokeWidth": 3, "symbolOpacity": 1, "labelLimit": 0});
     json!({"legend": with(json!({"title": title, "orient": "top", "columns": columns}), lines)})
 }
 
-/// A line with points.
 pub fn line_mark() -> Value {
     json!({"type": "line", "strokeWidth": 2, "point": {"size": 40, "filled": true}})
 }

@@ -4,27 +4,22 @@
 use serde_json::{Value, json};
 use tlsdyno_base::foreign::visible;
 
-/// A report.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     /// The question. Empty: the terminal shows the sections alone.
     pub title: String,
     /// Where and when it was measured: above the question of a page.
     pub meta: String,
-    /// The answer, in a sentence or two.
     pub answer: String,
     /// The section that a page points to from its top, and what it says.
     pub see_also: Option<(&'static str, String)>,
     /// Other pages of the same server, with their addresses.
     pub links: Vec<(String, String)>,
-    /// Everything else.
     pub sections: Vec<Section>,
 }
 
-/// Where a section or a column is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Medium {
-    /// On terminals and pages.
     #[default]
     Everywhere,
     /// On pages only, as it is too wide or too long for a terminal.
@@ -39,37 +34,28 @@ impl Medium {
     }
 }
 
-/// A part of a report under one heading.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     /// Identifies it in a page; may be empty.
     pub id: &'static str,
     /// Its heading; may be empty.
     pub title: String,
-    /// Where it is shown.
     pub medium: Medium,
     /// Wide pages show its charts on the left of the rest.
     pub two_columns: bool,
-    /// What it says, in this order.
     pub parts: Vec<Content>,
 }
 
-/// A part of a section.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// A paragraph.
     Text(String),
     /// Remarks about what stands above them.
     Notes(Vec<String>),
-    /// A table.
     Table(Table),
-    /// A list.
     Items(Vec<Item>),
-    /// Names with their values.
     Facts(Vec<(String, String)>),
     /// Doubts that a reader must know of.
     Warnings(Vec<String>),
-    /// A chart; terminals have none.
     Chart(Chart),
     /// Text as it is, on pages only.
     Code(String),
@@ -79,7 +65,6 @@ pub enum Content {
     Html(String),
 }
 
-/// A table.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// The first column names the row.
@@ -91,23 +76,16 @@ pub struct Table {
 /// A column with what it says of the subject of a row.
 pub type Field<T> = (Column, fn(&T) -> String);
 
-/// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its heading.
     pub name: String,
-    /// Classes in a page.
     pub class: &'static str,
-    /// Where it is shown.
     pub medium: Medium,
 }
 
-/// A cell of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// What it says.
     pub text: String,
-    /// How it looks.
     pub tone: Tone,
     /// A bar of this part of the longest, instead of a text.
     pub bar: Option<f64>,
@@ -115,22 +93,19 @@ pub struct Cell {
     pub colour: Option<&'static str>,
 }
 
-/// How a cell looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// As usual.
     #[default]
     Plain,
     /// Nothing was decided here.
     Muted,
     /// A heading of rows.
     Strong,
-    /// It must not be used.
+    /// A fault: the value must not be used.
     Bad,
 }
 
 impl Tone {
-    /// Its class in a page.
     pub fn class(self) -> &'static str {
         match self {
             Tone::Plain => "",
@@ -141,25 +116,18 @@ impl Tone {
     }
 }
 
-/// An entry of a list.
 #[derive(Clone, Debug, Default)]
 pub struct Item {
-    /// Its headline.
     pub head: String,
-    /// Sentences below it.
     pub text: Vec<String>,
-    /// Lines of a configuration.
     pub code: Vec<String>,
-    /// Nothing was decided here.
     pub muted: bool,
 }
 
 /// A chart with what somebody who cannot see it needs to know.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Identifies it in the page.
     pub id: String,
-    /// Stands above it.
     pub caption: String,
     /// What it shows, in words and main numbers.
     pub alternative: String,
@@ -169,50 +137,46 @@ pub struct Chart {
 
 impl Document {
     /// A report without question and answer.
-    pub fn of(sections: impl IntoIterator<Item = Section>) -> Document {
+    pub fn from_sections(sections: impl IntoIterator<Item = Section>) -> Document {
         Document { sections: sections.into_iter().collect(), ..Document::default() }
     }
 
-    /// The sections that are shown there.
     pub fn sections_on(&self, target: Medium) -> impl Iterator<Item = &Section> {
         self.sections.iter().filter(move |section| section.medium.is_on(target) && !section.parts.is_empty())
     }
 }
 
 impl Section {
-    /// An empty section under a heading.
     pub fn titled(id: &'static str, title: impl Into<String>) -> Section {
         Section { id, title: title.into(), ..Section::default() }
     }
 
-    /// The same, shown there only.
+    /// Shows it on this medium only.
     pub fn on(self, medium: Medium) -> Section {
         Section { medium, ..self }
     }
 
-    /// With this at its end.
     pub fn with(mut self, content: Content) -> Section {
         self.parts.push(content);
         self
     }
 
-    /// With a paragraph.
     pub fn text(self, text: impl Into<String>) -> Section {
         self.with(Content::Text(text.into()))
     }
 
-    /// With remarks, where there are any.
+    /// Adds remarks, where there are any.
     pub fn notes(self, notes: impl IntoIterator<Item = String>) -> Section {
         let notes: Vec<String> = notes.into_iter().collect();
         if notes.is_empty() { self } else { self.with(Content::Notes(notes)) }
     }
 
-    /// With a table, where it has rows.
+    /// Adds a table, where it has rows.
     pub fn table(self, columns: Vec<Column>, rows: Vec<Vec<Cell>>) -> Section {
         if rows.is_empty() { self } else { self.with(Content::Table(Table { columns, rows })) }
     }
 
-    /// With charts, where there are any.
+    /// Adds charts, where there are any.
     pub fn charts(mut self, charts: impl IntoIterator<Item = Chart>) -> Section {
         self.parts.extend(charts.into_iter().map(Content::Chart));
         self
@@ -221,7 +185,7 @@ impl Section {
 
 impl Table {
     /// A table with a row for each subject.
-    pub fn of<'a, T: 'a>(
+    pub fn from_fields<'a, T: 'a>(
         fields: impl IntoIterator<Item = Field<T>>,
         subjects: impl IntoIterator<Item = &'a T>,
     ) -> Table {
@@ -231,7 +195,7 @@ impl Table {
         Table { columns: fields.into_iter().map(|(column, _)| column).collect(), rows }
     }
 
-    /// The table with the columns that are shown there.
+    /// Only the columns that are shown on this medium.
     pub fn on(&self, target: Medium) -> Table {
         let is_shown = |index: usize| self.columns.get(index).is_some_and(|column| column.medium.is_on(target));
         let row = |row: &Vec<Cell>| -> Vec<Cell> {
@@ -242,14 +206,12 @@ impl Table {
         Table { columns, rows: self.rows.iter().map(row).collect() }
     }
 
-    /// Whether any column has a heading.
     pub fn has_header(&self) -> bool {
         self.columns.iter().any(|column| !column.name.is_empty())
     }
 }
 
 impl Column {
-    /// A column of words.
     pub fn words(name: impl Into<String>) -> Column {
         Column { name: name.into(), class: "", medium: Medium::Everywhere }
     }
@@ -264,12 +226,11 @@ impl Column {
         Column { class: "number interval", ..Column::words("95 %") }
     }
 
-    /// The same column, shown there only.
+    /// Shows it on this medium only.
     pub fn on(self, medium: Medium) -> Column {
         Column { medium, ..self }
     }
 
-    /// Whether it is set flush right.
     pub fn is_number(&self) -> bool {
         !self.class.is_empty()
     }
@@ -282,7 +243,6 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Cell {
-    /// The same cell in this tone.
     pub fn toned(self, tone: Tone) -> Cell {
         Cell { tone, ..self }
     }
@@ -294,7 +254,7 @@ pub fn row(texts: impl IntoIterator<Item = String>, muted: bool) -> Vec<Cell> {
     texts.into_iter().map(|text| Cell::from(text).toned(tone)).collect()
 }
 
-/// `Key agreement`.
+/// `Key agreement` for `key agreement`.
 pub fn capitalised(text: &str) -> String {
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
@@ -315,7 +275,7 @@ impl Chart {
     }
 
     /// The same with the words about it.
-    pub fn told(self, caption: impl Into<String>, alternative: impl Into<String>) -> Chart {
+    pub fn described(self, caption: impl Into<String>, alternative: impl Into<String>) -> Chart {
         Chart { caption: caption.into(), alternative: alternative.into(), ..self }
     }
 

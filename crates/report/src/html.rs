@@ -23,9 +23,6 @@ struct Page<'a> {
 
 /// The page of a document. Characters that a browser would obey, as those that turn the direction of writing, are
 /// shown.
-///
-/// # Errors
-/// The template cannot be filled, which no document can bring about.
 pub fn page(document: &Document) -> Result<String, askama::Error> {
     Page {
         document,
@@ -38,7 +35,6 @@ pub fn page(document: &Document) -> Result<String, askama::Error> {
     .map(|page| visible(&page).into_owned())
 }
 
-/// The scripts of the viewer.
 fn viewer() -> String {
     let mut scripts = String::new();
     GzDecoder::new(VIEWER).read_to_string(&mut scripts).expect("it was packed when this program was built");

@@ -54,7 +54,7 @@ fn table_text(table: &Table) -> String {
     let rule = table.columns.iter().map(|column| if column.is_number() { "---:" } else { "---" }.to_owned());
     let row = |row: &Vec<crate::document::Cell>| {
         let shares =
-            row.iter().map(|of| of.bar.map_or_else(|| cell(&of.text), |share| format!("{:.0} %", 100.0 * share)));
+            row.iter().map(|one| one.bar.map_or_else(|| cell(&one.text), |share| format!("{:.0} %", 100.0 * share)));
         let blank = table.columns.len().saturating_sub(row.len());
         line(shares.chain(std::iter::repeat_n(String::new(), blank)).collect())
     };
@@ -87,7 +87,8 @@ mod tests {
         let columns = vec![Column::words("part"), Column::number("CPU µs"), Column::words("of").on(Medium::Page)];
         let rows = vec![row(["a|b".to_owned(), "1.0".to_owned(), "x".to_owned()], false)];
         let section = Section::titled("parts", "Parts").table(columns, rows).notes(["[1, 2]".to_owned()]);
-        let document = Document { title: "What?".to_owned(), answer: "So.".to_owned(), ..Document::of([section]) };
+        let document =
+            Document { title: "What?".to_owned(), answer: "So.".to_owned(), ..Document::from_sections([section]) };
         let expected =
             "### What?\n\nSo.\n\n**Parts**\n\n| part | CPU µs |\n| --- | ---: |\n| a\\|b | 1.0 |\n\n\\[1, 2\\]\n";
         assert_eq!(text(&document), expected);

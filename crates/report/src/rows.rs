@@ -5,7 +5,6 @@ use tlsdyno_base::units::NONE;
 
 use crate::document::{Cell, Column, Medium, Section, Table, Tone};
 
-/// A table with a row for each subject.
 #[derive(Debug)]
 pub struct Rows<'a, T> {
     subjects: Vec<&'a T>,
@@ -15,27 +14,25 @@ pub struct Rows<'a, T> {
 
 impl<'a, T> Rows<'a, T> {
     /// Without columns at first.
-    pub fn of(subjects: impl IntoIterator<Item = &'a T>) -> Rows<'a, T> {
+    pub fn new(subjects: impl IntoIterator<Item = &'a T>) -> Rows<'a, T> {
         let subjects: Vec<&T> = subjects.into_iter().collect();
         let rows = vec![Vec::new(); subjects.len()];
         Rows { subjects, medium: Medium::Everywhere, table: Table { columns: Vec::new(), rows } }
     }
 
-    /// Columns that are shown there only.
+    /// Adds columns that are shown on this medium only.
     #[must_use]
     pub fn on(self, medium: Medium, columns: impl FnOnce(Rows<'a, T>) -> Rows<'a, T>) -> Rows<'a, T> {
         let before = self.medium;
         Rows { medium: before, ..columns(Rows { medium, ..self }) }
     }
 
-    /// A column of words.
     #[must_use]
     pub fn words(self, name: impl Into<String>, text: impl Fn(&T) -> String) -> Rows<'a, T> {
         let texts: Vec<String> = self.subjects.iter().map(|subject| text(subject)).collect();
         self.column(Column::words(name), texts)
     }
 
-    /// A column of numbers.
     #[must_use]
     pub fn number(self, name: impl Into<String>, text: impl Fn(&T) -> String) -> Rows<'a, T> {
         let texts: Vec<String> = self.subjects.iter().map(|subject| text(subject)).collect();
@@ -64,7 +61,7 @@ impl<'a, T> Rows<'a, T> {
         if values.iter().all(Option::is_none) {
             return self;
         }
-        let numbers = values.iter().map(|of| of.map_or(NONE.to_owned(), |of| format(of.value))).collect();
+        let numbers = values.iter().map(|value| value.map_or(NONE.to_owned(), |value| format(value.value))).collect();
         self.column(Column::number(name), numbers).interval(format, value)
     }
 
@@ -83,7 +80,7 @@ impl<'a, T> Rows<'a, T> {
         if values.iter().all(Option::is_none) {
             return self;
         }
-        let ends = values.iter().map(|of| of.map_or(String::new(), |of| of.ends(&format))).collect();
+        let ends = values.iter().map(|value| value.map_or(String::new(), |value| value.ends(&format))).collect();
         self.column(Column::interval(), ends)
     }
 
@@ -93,7 +90,7 @@ impl<'a, T> Rows<'a, T> {
         self.last_toned(usize::MAX, tone, is)
     }
 
-    /// The same of the last columns only.
+    /// Tones the cells of the last columns in rows for which `is` holds.
     #[must_use]
     pub fn last_toned(mut self, columns: usize, tone: Tone, is: impl Fn(&T) -> bool) -> Rows<'a, T> {
         let rows = self.table.rows.iter_mut().zip(&self.subjects).filter(|(_, subject)| is(subject));
@@ -127,7 +124,6 @@ impl<'a, T> Rows<'a, T> {
         self
     }
 
-    /// The table.
     pub fn table(self) -> Table {
         self.table
     }
@@ -141,7 +137,7 @@ impl<'a, T> Rows<'a, T> {
 }
 
 impl Section {
-    /// With a table of these rows, where there are any.
+    /// Adds a table of these rows, where there are any.
     #[must_use]
     pub fn rows<T>(self, rows: Rows<T>) -> Section {
         let Table { columns, rows } = rows.table;
@@ -158,11 +154,11 @@ mod tests {
     #[test]
     fn columns_that_nobody_has_are_left_out() {
         let known = Estimate { value: 1.0, low: 0.5, high: 1.5 };
-        let table = Rows::of(&[(7, Some(known)), (8, None)])
-            .words("", |of| of.0.to_string())
-            .estimate("known", format_tenths, |of| of.1)
+        let table = Rows::new(&[(7, Some(known)), (8, None)])
+            .words("", |row| row.0.to_string())
+            .estimate("known", format_tenths, |row| row.1)
             .estimate("nowhere", format_tenths, |_| None)
-            .on(Medium::Page, |rows| rows.number_if_any("some", |of| of.1.map(|_| "x".to_owned())))
+            .on(Medium::Page, |rows| rows.number_if_any("some", |row| row.1.map(|_| "x".to_owned())))
             .number_if_any("none", |_| None)
             .table();
         let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();

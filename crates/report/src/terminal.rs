@@ -12,15 +12,12 @@ use crate::document::{Cell, Column, Content, Document, Item, Medium, Section, Ta
 /// Width when the output is not a terminal.
 const PLAIN_WIDTH: usize = 100;
 const LONGEST_BAR: usize = 24;
-/// What indents paragraphs below a heading.
 const INDENT: &str = "  ";
 
-/// How the output may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Colours and fine bars; without, ASCII bars and no escape sequences.
     pub rich: bool,
-    /// Columns of the terminal.
     pub width: usize,
 }
 
@@ -97,7 +94,6 @@ fn warning_text(warning: &str, style: Style) -> String {
     text.trim_start().replacen("warning:", &painted("warning:", "33", style), 1)
 }
 
-/// A table without rules.
 pub fn table_text(table: &Table, style: Style) -> String {
     let table = table.on(Medium::Terminal);
     let bar_width = bar_width(&table, style);
@@ -152,8 +148,8 @@ pub fn table_text(table: &Table, style: Style) -> String {
     // Where numbers do not fit beside each other a row is a paragraph.
     if style != Style::PLAIN && least + NAME_WHOLE_MAX > style.width {
         let cell = |(cell, column): (&Cell, &Column)| format!("{} {}", column.name, cell.text);
-        let told = |row: &Vec<Cell>| row.iter().zip(&table.columns).map(cell).collect::<Vec<_>>().join(", ");
-        return table.rows.iter().map(|row| wrapped(&told(row), style.width, INDENT)).collect::<Vec<_>>().join("\n");
+        let line = |row: &Vec<Cell>| row.iter().zip(&table.columns).map(cell).collect::<Vec<_>>().join(", ");
+        return table.rows.iter().map(|row| wrapped(&line(row), style.width, INDENT)).collect::<Vec<_>>().join("\n");
     }
     painted.trim_fmt()
 }

@@ -18,17 +18,14 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol, rendered};
+use super::{InstancePlace, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, cache_server, protocol, rendered};
 
-/// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";
 const CONFIG_FILE: &str = "apache.conf";
-/// Directives that both experiments and remedies have.
 const CERTIFICATE: &str = "SSLCertificateFile";
 const CERTIFICATE_KEY: &str = "SSLCertificateKeyFile";
 const GROUPS: &str = "SSLOpenSSLConfCmd Groups";
 const TICKET_KEY: &str = "SSLSessionTicketKeyFile";
-/// Where modules are installed.
 const MODULE_DIRECTORIES: [&str; 5] = [
     "/usr/lib/apache2/modules",
     "/usr/lib64/httpd/modules",
@@ -64,7 +61,6 @@ impl Mpm {
         }
     }
 
-    /// Processes that serve connections.
     fn processes(self, spec: &ServerSpec) -> u32 {
         match self {
             Mpm::Event => spec.workers,
@@ -96,7 +92,6 @@ const CAPABILITIES: Capabilities = Capabilities {
     ..USUAL
 };
 
-/// The Apache that is installed, with the event MPM.
 pub(super) const EVENT: Driver = Driver {
     server: ServerName::ApacheEvent,
     package: Some(&PACKAGE),
@@ -108,7 +103,6 @@ pub(super) const EVENT: Driver = Driver {
     lines: |setting| lines(Mpm::Event, setting),
 };
 
-/// The same with the prefork MPM.
 pub(super) const PREFORK: Driver = Driver {
     server: ServerName::ApachePrefork,
     capabilities: Some(Capabilities { process_per_connection: true, ..CAPABILITIES }),
@@ -163,7 +157,7 @@ fn lines(mpm: Mpm, setting: Setting) -> Vec<String> {
 }
 
 /// Writes the configuration, starts the server that keeps its sessions, where it has one, and says how to start it.
-fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, mpm: Mpm, place: InstancePlace) -> Result<Prepared> {
     let cache = cache_server::beside(spec, place.run)?;
     let cache_address = spec.session_server.or(cache.as_ref().map(|cache| cache.instance.address()));
     let directory = place.own;
@@ -205,11 +199,10 @@ fn prepare(spec: &ServerSpec, mpm: Mpm, place: Place) -> Result<Prepared> {
     })
 }
 
-/// What `apache2 -v` says, and the MPM.
 fn version(program: &Path, mpm: Mpm) -> String {
-    let said = programs::output_of(program, &["-v"]);
+    let output = programs::output_of(program, &["-v"]);
     let version =
-        said.lines().find_map(|line| line.strip_prefix("Server version: ")).unwrap_or("Apache of unknown version");
+        output.lines().find_map(|line| line.strip_prefix("Server version: ")).unwrap_or("Apache of unknown version");
     format!("{version}, {}", mpm.name())
 }
 
@@ -236,7 +229,6 @@ fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
         .collect()
 }
 
-/// Module that keeps the session cache.
 const fn cache_module(cache: SessionCache) -> Option<&'static str> {
     match cache {
         SessionCache::Shared => Some("socache_shmcb"),
@@ -265,7 +257,7 @@ fn session_cache(cache: SessionCache, directory: &Path, server: Option<SocketAdd
 #[template(path = "apache.conf", escape = "none")]
 struct Configuration<'a> {
     spec: &'a ServerSpec,
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     modules: Vec<String>,
     user: Option<&'a WorkerUser>,
     processes: u32,
@@ -276,7 +268,7 @@ struct Configuration<'a> {
     tls: Vec<String>,
 }
 
-pub(super) fn tls_directives(tls: &ServerTls, place: Place, cache: Option<SocketAddr>) -> Result<Vec<String>> {
+pub(super) fn tls_directives(tls: &ServerTls, place: InstancePlace, cache: Option<SocketAddr>) -> Result<Vec<String>> {
     let mut lines = vec![
         "SSLEngine on".to_owned(),
         format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
@@ -317,7 +309,6 @@ fn tickets(on: bool) -> String {
     format!("SSLSessionTickets {}", if on { "on" } else { "off" })
 }
 
-/// A path as an argument.
 fn quoted(path: &Path) -> Result<String> {
     Ok(format!("\"{}\"", plain(path)?))
 }

@@ -12,9 +12,8 @@ use super::driver::Driver;
 use super::instance::Addresses;
 use super::launch::own_executable;
 use super::session_log::SessionLog;
-use super::{Place, Prepared, SESSION_LOG_FILE, ServerSpec};
+use super::{InstancePlace, Prepared, SESSION_LOG_FILE, ServerSpec};
 
-/// `tlsdyno serve`.
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Builtin,
     package: None,
@@ -48,7 +47,6 @@ fn lines(setting: Setting) -> Vec<String> {
     }
 }
 
-/// Where its pages come from.
 fn pages(spec: &ServerSpec) -> Result<Vec<std::ffi::OsString>> {
     let mut arguments: Vec<std::ffi::OsString> = match &spec.origin {
         Some(origin) => {
@@ -61,9 +59,8 @@ fn pages(spec: &ServerSpec) -> Result<Vec<std::ffi::OsString>> {
     Ok(arguments)
 }
 
-/// Says how to start it.
-fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
-    let Place { own: directory, ip, .. } = place;
+fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
+    let InstancePlace { own: directory, ip, .. } = place;
     let mut arguments: Vec<std::ffi::OsString> = vec!["serve".into()];
     arguments.extend(pages(spec)?);
     let mut option = |name: &str, value: std::ffi::OsString| arguments.extend([name.into(), value]);

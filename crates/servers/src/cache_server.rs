@@ -9,7 +9,7 @@ use tlsdyno_record::model::{ServerName, SessionCache};
 use super::instance::start_by;
 use super::programs::Package;
 use super::worker_user::worker_user;
-use super::{Companion, Instance, Place, Prepared, ServerSpec, programs};
+use super::{Companion, Instance, InstancePlace, Prepared, ServerSpec, programs};
 
 /// Most connections: a process of Apache's prefork MPM has its own.
 const CONNECTIONS_MAX: u32 = 4_096;
@@ -32,8 +32,7 @@ const REDIS: Package = Package {
     oldest: "",
 };
 
-/// What says the arguments of a server.
-type Arguments = fn(Place) -> Result<Vec<String>>;
+type Arguments = fn(InstancePlace) -> Result<Vec<String>>;
 
 /// The server that a session cache needs, and what says its arguments; `None`: it needs none.
 fn server_of(cache: SessionCache) -> Option<(&'static Package, Arguments)> {
@@ -54,9 +53,6 @@ pub(super) fn beside(spec: &ServerSpec, run: &Path) -> Result<Option<Companion>>
 
 /// Starts the server that keeps sessions in this way, in a directory of its own inside `run`; `None` where none is
 /// needed.
-///
-/// # Errors
-/// Its program is missing (with the remedy), or it does not start.
 pub fn start_session_server(cache: SessionCache, cpu: Option<usize>, run: &Path) -> Result<Option<Instance>> {
     let Some((package, arguments)) = server_of(cache) else { return Ok(None) };
     // Of the specification only the processor counts here.
@@ -75,14 +71,14 @@ pub fn start_session_server(cache: SessionCache, cpu: Option<usize>, run: &Path)
 }
 
 /// One thread, no UDP. Root must say whom it shall run as.
-fn memcached(place: Place) -> Result<Vec<String>> {
+fn memcached(place: InstancePlace) -> Result<Vec<String>> {
     let user = if worker_user()?.is_some() { " -u nobody" } else { "" };
     let line = format!("-l 127.0.0.1 -p {} -U 0 -t 1 -m 64 -c {CONNECTIONS_MAX}{user}", place.port);
     Ok(line.split(' ').map(str::to_owned).collect())
 }
 
 /// Nothing is written to disk.
-fn redis(place: Place) -> Result<Vec<String>> {
+fn redis(place: InstancePlace) -> Result<Vec<String>> {
     let settings = [
         ("bind", "127.0.0.1".to_owned()),
         ("port", place.port.to_string()),

@@ -22,31 +22,22 @@ const REST_WITHIN: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(30);
 /// OpenSSL makes new blinding values at each so many-th operation with an RSA key (`BN_BLINDING_COUNTER`).
 const OPERATIONS_PER_RENEWAL: f64 = 32.0;
-/// What it calls to make them, and in each operation.
+/// OpenSSL calls it to make the values, and in each operation.
 const RENEW: &str = "BN_BLINDING_create_param";
 const BLIND: &str = "BN_BLINDING_convert_ex";
-/// How the names of callgrind's files begin.
+/// Prefix of the names of callgrind's files.
 const COUNTS: &str = "callgrind.";
 
-/// callgrind of one server.
 pub struct Callgrind {
     /// Its files, and the pipes by which it is told what to do.
     pub folder: TempDir,
 }
 
 impl Callgrind {
-    /// Makes a place for the files of one server.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn new() -> Result<Callgrind> {
         Ok(Callgrind { folder: tempfile::tempdir().context("make a directory for callgrind's files")? })
     }
 
-    /// Fails where valgrind is not installed.
-    ///
-    /// # Errors
-    /// The remedy.
     pub fn require() -> Result<()> {
         for program in ["valgrind", "vgdb"] {
             let mut command = Command::new(program);
@@ -78,9 +69,6 @@ impl Callgrind {
 
     /// Waits until the server has come to rest, and lets every process write what it has executed since the last call.
     /// Answers the sum, by function.
-    ///
-    /// # Errors
-    /// The server does not come to rest, or one of its processes is out of reach.
     pub fn dump(&self, instance: &Instance) -> Result<ByFunction> {
         let mut all = ByFunction::default();
         for file in self.dumped(instance)? {
@@ -93,7 +81,7 @@ impl Callgrind {
     /// The files that every process writes once the server has come to rest.
     fn dumped(&self, instance: &Instance) -> Result<Vec<PathBuf>> {
         ensure!(
-            ProcessClocks::of(instance.pids()).rest_within(REST_WITHIN, REST),
+            ProcessClocks::new(instance.pids()).rest_within(REST_WITHIN, REST),
             "the server still works {} s after its last connection, so that what it does for one cannot be counted; \
              its log ends with:\n{}",
             REST_WITHIN.as_secs(),
@@ -102,13 +90,13 @@ impl Callgrind {
         refuse_other_users(&instance.pids())?;
         let before = self.files()?;
         for pid in instance.pids() {
-            let told = Command::new("vgdb")
+            let output = Command::new("vgdb")
                 .args([&self.option("vgdb-prefix", "pipe"), &OsString::from(format!("--pid={pid}"))])
                 .args([&format!("--cmd-time-out={}", REST_WITHIN.as_secs()), "dump"])
                 .output()
                 .context("run vgdb, which comes with valgrind")?;
-            let said = String::from_utf8_lossy(&told.stderr);
-            ensure!(told.status.success(), "vgdb could not reach process {pid}: {}", said.trim());
+            let error = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "vgdb could not reach process {pid}: {}", error.trim());
         }
         Ok(self.files()?.into_iter().filter(|file| !before.contains(file)).collect())
     }
@@ -127,25 +115,20 @@ impl Callgrind {
     }
 }
 
-/// A function, by its object file and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
-    /// The file that holds it.
     pub object: String,
-    /// As the file calls it.
     pub name: String,
 }
 
 /// What some code executed. Misses and branches are 0 where no caches were given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Executed {
-    /// Instructions.
     pub instructions: u64,
     /// Instructions and data that missed the caches of the first level.
     pub near_misses: u64,
     /// Those of them that missed the last level too.
     pub far_misses: u64,
-    /// Branches that were predicted wrongly.
     pub mispredicted: u64,
 }
 
@@ -154,9 +137,9 @@ impl Executed {
     const EVENTS: [&[&str]; 4] = [&["Ir"], &["I1mr", "D1mr", "D1mw"], &["ILmr", "DLmr", "DLmw"], &["Bcm", "Bim"]];
 
     /// Of a line's numbers, which belong to `events` and may lack zeros at the end.
-    fn told(events: &[&str], numbers: &[u64]) -> Option<Executed> {
-        let sum = |of: &[&str]| {
-            let wanted = events.iter().zip(numbers).filter(|(event, _)| of.contains(event));
+    fn from_events(events: &[&str], numbers: &[u64]) -> Option<Executed> {
+        let sum = |names: &[&str]| {
+            let wanted = events.iter().zip(numbers).filter(|(event, _)| names.contains(event));
             wanted.map(|(_, number)| *number).try_fold(0_u64, u64::checked_add)
         };
         let [instructions, near_misses, far_misses, mispredicted] = Executed::EVENTS.map(sum);
@@ -168,7 +151,7 @@ impl Executed {
         })
     }
 
-    /// `None`: more than 64 bits hold.
+    /// `None` where the sum does not fit into 64 bits.
     fn checked_add(self, more: Executed) -> Option<Executed> {
         Some(Executed {
             instructions: self.instructions.checked_add(more.instructions)?,
@@ -179,28 +162,24 @@ impl Executed {
     }
 }
 
-/// What was executed by function.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ByFunction {
-    /// Its own.
+    /// Instructions of the function itself.
     pub own: BTreeMap<Function, Executed>,
-    /// Of what it calls, with what that calls.
+    /// Instructions of what the function calls, callees of those included.
     pub called: BTreeMap<Function, Executed>,
     /// By the name of what is called: how often, and with what that calls.
     callees: BTreeMap<String, Calls>,
 }
 
-/// Calls of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// How many.
     pub count: u64,
-    /// With what it calls.
+    /// Callees included.
     pub instructions: u64,
 }
 
 impl Calls {
-    /// Counts these too.
     pub fn add(&mut self, more: Calls) {
         self.count += more.count;
         self.instructions += more.instructions;
@@ -208,12 +187,10 @@ impl Calls {
 }
 
 impl ByFunction {
-    /// Instructions of all functions.
     pub fn total(&self) -> u64 {
         self.own.values().map(|own| own.instructions).sum()
     }
 
-    /// The renewals of RSA's blinding values.
     pub fn renewals(&self) -> Calls {
         self.calls_of(RENEW)
     }
@@ -241,43 +218,42 @@ impl ByFunction {
         let before = self.sum()?;
         for line in text.lines() {
             if let Some(name) = line.strip_prefix("ob=") {
-                function.object = objects.told(name)?;
+                function.object = objects.resolve(name)?;
             } else if let Some(name) = line.strip_prefix("fn=") {
-                function.name = names.told(name)?;
+                function.name = names.resolve(name)?;
             } else if let Some(name) = line.strip_prefix("cob=") {
-                objects.told(name)?;
+                objects.resolve(name)?;
             } else if let Some(name) = line.strip_prefix("cfn=") {
-                callee = names.told(name)?;
-            } else if let Some(told) = line.strip_prefix("calls=") {
-                calls = Some(told.split(' ').next()?.parse::<u64>().ok()?);
-            } else if let Some(told) = line.strip_prefix("events: ") {
-                events = told.split_whitespace().collect();
+                callee = names.resolve(name)?;
+            } else if let Some(value) = line.strip_prefix("calls=") {
+                calls = Some(value.split(' ').next()?.parse::<u64>().ok()?);
+            } else if let Some(value) = line.strip_prefix("events: ") {
+                events = value.split_whitespace().collect();
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-                let executed = Executed::told(&events, &numbers(line.split_once(' ')?.1)?)?;
+                let executed = Executed::from_events(&events, &numbers(line.split_once(' ')?.1)?)?;
                 // Behind `calls=` stands what the calls cost in all.
                 let place = if calls.is_some() { &mut self.called } else { &mut self.own };
                 let sum = place.entry(function.clone()).or_default();
                 *sum = sum.checked_add(executed)?;
                 if let Some(count) = calls.take() {
-                    let of = self.callees.entry(callee.clone()).or_default();
-                    *of = Calls {
-                        count: of.count.checked_add(count)?,
-                        instructions: of.instructions.checked_add(executed.instructions)?,
+                    let calls = self.callees.entry(callee.clone()).or_default();
+                    *calls = Calls {
+                        count: calls.count.checked_add(count)?,
+                        instructions: calls.instructions.checked_add(executed.instructions)?,
                     };
                 }
             }
         }
-        let total = Executed::told(&events, &total_of(text)?)?;
+        let total = Executed::from_events(&events, &total_of(text)?)?;
         (self.sum()? == before.checked_add(total)?).then_some(())
     }
 
-    /// All that was executed.
     fn sum(&self) -> Option<Executed> {
         self.own.values().try_fold(Executed::default(), |sum, own| sum.checked_add(*own))
     }
 }
 
-/// At least one.
+/// `None` where a word is no number, or where there is none.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().ok()).collect::<Option<_>>()?;
     (!numbers.is_empty()).then_some(numbers)
@@ -289,7 +265,7 @@ struct Names(HashMap<String, String>);
 
 impl Names {
     /// `(5) name`, or `(5)`.
-    fn told(&mut self, text: &str) -> Option<String> {
+    fn resolve(&mut self, text: &str) -> Option<String> {
         match text.split_once(' ') {
             Some((number, name)) => {
                 self.0.insert(number.to_owned(), name.to_owned());
@@ -319,8 +295,8 @@ fn refuse_other_users(pids: &[u32]) -> Result<()> {
 /// The total that a file says itself: at its end that of its lines. The summary at its beginning has what was executed
 /// while the file was begun, too.
 fn total_of(text: &str) -> Option<Vec<u64>> {
-    let told = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-    numbers(told("totals: ").or_else(|| told("summary: "))?)
+    let line_after = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    numbers(line_after("totals: ").or_else(|| line_after("summary: "))?)
 }
 
 #[cfg(test)]
@@ -365,11 +341,11 @@ mod tests {
         let mut all = ByFunction::default();
         all.add(text).unwrap();
         all.add(text).unwrap();
-        let of = |object: &str, name: &str| Function { object: object.to_owned(), name: name.to_owned() };
+        let function = |object: &str, name: &str| Function { object: object.to_owned(), name: name.to_owned() };
         let just = |instructions| Executed { instructions, ..Executed::default() };
-        let expected = [(of("/lib/a.so", "work"), just(16)), (of("/lib/b.so", "help"), just(60))];
+        let expected = [(function("/lib/a.so", "work"), just(16)), (function("/lib/b.so", "help"), just(60))];
         assert_eq!(all.own, BTreeMap::from(expected));
-        assert_eq!(all.called, BTreeMap::from([(of("/lib/a.so", "work"), just(60))]));
+        assert_eq!(all.called, BTreeMap::from([(function("/lib/a.so", "work"), just(60))]));
         assert_eq!(all.calls_of("help"), Calls { count: 2, instructions: 60 });
         assert_eq!((all.total(), all.calls_of("work")), (76, Calls::default()));
         assert_eq!(all.clone().add(&text.replace("38", "39")), None, "another total than the sum");
@@ -401,9 +377,9 @@ mod tests {
                 renewals * 640,
                 1160 + renewals * 640
             );
-            let mut of = ByFunction::default();
-            of.add(&text).unwrap();
-            of
+            let mut functions = ByFunction::default();
+            functions.add(&text).unwrap();
+            functions
         };
         let (without, with) = (piece(0), piece(1));
         assert_eq!((without.total(), with.total()), (1160, 1800));

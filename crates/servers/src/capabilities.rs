@@ -6,20 +6,14 @@ use tlsdyno_tls::Version;
 
 use super::{DRIVERS, ServerTls, driver_of};
 
-/// What a server can be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Capabilities {
-    /// What messages call it.
     pub name: &'static str,
-    /// Where it can keep sessions.
     pub session_caches: &'static [SessionCache],
     /// Its workers find each other's sessions without tickets too, in a cache that is called shared.
     pub workers_share_sessions: bool,
-    /// Where the keys of its tickets can come from.
     pub ticket_keys: &'static [TicketKeys],
-    /// It can be told how long a session can be resumed.
     pub session_timeout: bool,
-    /// It takes early data.
     pub early_data: bool,
     /// It goes on with other connections while a private-key operation runs elsewhere.
     pub asynchronous: bool,
@@ -27,9 +21,7 @@ pub struct Capabilities {
     pub process_per_connection: bool,
 }
 
-/// Ticket keys of a server that reads one key from a file.
 pub(super) const OWN_AND_SHARED: &[TicketKeys] = &[TicketKeys::Own, TicketKeys::Shared];
-/// Ticket keys of a server that reads several.
 pub(super) const ALL_KEYS: &[TicketKeys] = &TicketKeys::ALL;
 
 /// What most servers can be told; their names and caches come in place of these.
@@ -68,26 +60,18 @@ impl Capabilities {
     }
 }
 
-/// What is wanted of a server's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// See [`ServerTls::session_cache`].
     pub session_cache: SessionCache,
-    /// See [`ServerTls::tickets`].
     pub tickets: bool,
-    /// See [`ServerTls::ticket_keys`].
     pub ticket_keys: TicketKeys,
-    /// See [`ServerTls::session_timeout_s`].
     pub session_timeout_s: Option<u32>,
-    /// See [`ServerTls::early_data`].
     pub early_data: bool,
-    /// TLS 1.3 is among the versions.
     pub tls13: bool,
 }
 
 impl Wanted {
-    /// What these settings want.
-    pub fn of(tls: &ServerTls) -> Wanted {
+    pub fn new(tls: &ServerTls) -> Wanted {
         Wanted {
             session_cache: tls.session_cache,
             tickets: tls.tickets,
@@ -99,9 +83,6 @@ impl Wanted {
     }
 
     /// Refuses what a server with so many workers does not have.
-    ///
-    /// # Errors
-    /// What it has instead, or which server has it.
     pub fn refuse_unable(&self, server: ServerName, workers: u32) -> Result<()> {
         ensure!(
             self.tickets || self.ticket_keys == TicketKeys::Own,

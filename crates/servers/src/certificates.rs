@@ -15,10 +15,8 @@ use tlsdyno_record::model::CertificateKind;
 
 use super::worker_user::create_for_workers;
 
-/// PEM files of one server identity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateFiles {
-    /// What key it has.
     pub kind: CertificateKind,
     /// What the server sends: the leaf, and authorities between it and the root where there are some.
     pub chain: PathBuf,
@@ -140,7 +138,7 @@ pub fn create_chain(kind: CertificateKind, length: u32, directory: &Path) -> Res
     Ok(files)
 }
 
-/// An authority with so many others below it.
+/// An authority that may certify chains of `below` more authorities.
 fn authority_parameters(name: &str, below: u8) -> CertificateParams {
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, name);

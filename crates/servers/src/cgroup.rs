@@ -15,16 +15,15 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Which control groups the kernel offers for a controller, cgroups(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// A hierarchy of the controller.
+    /// Version 1: a hierarchy for each controller.
     One,
-    /// One hierarchy for all controllers.
+    /// Version 2: one hierarchy for all controllers.
     Two,
 }
 
 /// The CPU account of a control group, to be read by whoever has no part in the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupClock {
-    /// Where it is in the file system.
     pub path: PathBuf,
     version: Version,
 }
@@ -61,7 +60,6 @@ impl GroupClock {
         parse_account(self.version, &text).with_context(|| format!("{} has no CPU account", path.display()))
     }
 
-    /// The processes that are in the group now.
     pub fn pids(&self) -> Vec<u32> {
         let text = fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -70,10 +68,7 @@ impl GroupClock {
 
 /// A control group made by us. Removed when dropped (if no process is left in it).
 #[derive(Debug)]
-pub struct Cgroup(
-    /// Its account.
-    pub GroupClock,
-);
+pub struct Cgroup(pub GroupClock);
 
 impl Cgroup {
     /// Makes a new, empty group below the one that tlsdyno itself is in; the error says why that is not possible.
@@ -91,7 +86,6 @@ impl Drop for Cgroup {
     }
 }
 
-/// Makes a new, empty group below `parent` that processes can join.
 pub(super) fn make_group(parent: &Path) -> Result<PathBuf> {
     remove_stale(parent);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +129,6 @@ pub(super) fn own_group(controller: &str) -> Result<(PathBuf, Version)> {
     group_of("self", controller)
 }
 
-/// The same of another process, by its number.
 fn group_of(process: &str, controller: &str) -> Result<(PathBuf, Version)> {
     let path = format!("/proc/{process}/cgroup");
     let memberships = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
@@ -167,7 +160,6 @@ fn directory_of(memberships: &str, mounts: &str, controller: &str) -> Option<Pat
     Some(mounted.join(member))
 }
 
-/// Removes empty groups of tlsdyno processes that are gone.
 fn remove_stale(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -192,10 +184,10 @@ mod tests {
                     rw,cpu,cpuacct 0 0\n";
         let only2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         for controller in ["cpu", "cpuacct"] {
-            let of = |mounts| locate(memberships, mounts, controller);
-            assert_eq!(of(both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Version::One)));
-            assert_eq!(of(only2), Some(("/sys/fs/cgroup/user.slice/a:b".into(), Version::Two)));
-            assert_eq!(of("tmpfs /tmp tmpfs rw 0 0\n"), None);
+            let located = |mounts| locate(memberships, mounts, controller);
+            assert_eq!(located(both), Some(("/sys/fs/cgroup/cpu,cpuacct/user".into(), Version::One)));
+            assert_eq!(located(only2), Some(("/sys/fs/cgroup/user.slice/a:b".into(), Version::Two)));
+            assert_eq!(located("tmpfs /tmp tmpfs rw 0 0\n"), None);
         }
     }
 

@@ -14,9 +14,8 @@ use super::includes::Tree;
 use super::installed::{Installed, server_of};
 use super::instance::Addresses;
 use super::view::View;
-use super::{DRIVERS, Place, Prepared, ServerSpec, ServerTls, held_back, programs};
+use super::{DRIVERS, InstancePlace, Prepared, ServerSpec, ServerTls, held_back, programs};
 
-/// Whatever the user's command line starts.
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Command,
     package: None,
@@ -44,7 +43,6 @@ pub(super) const DRIVER: Driver = Driver {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
-    /// The command line.
     pub command: String,
     /// Where it serves TLS, for example `127.0.0.1:{port}`.
     pub address: String,
@@ -67,7 +65,6 @@ pub struct CommandSpec {
 /// The placeholders of a server command and of the files that it names.
 const PLACEHOLDERS: [&str; 8] =
     ["{port}", "{plain_port}", "{docroot}", "{dir}", "{certificate}", "{key}", "{pem}", "{ca}"];
-/// What the names of configuration files end with.
 const CONFIGURATIONS: [&str; 9] = ["conf", "cfg", "cnf", "ini", "toml", "yaml", "yml", "json", "xml"];
 
 impl CommandSpec {
@@ -111,14 +108,10 @@ impl CommandSpec {
 
     /// Program and arguments, placeholders filled in. Files with placeholders are filled in as copies in `{dir}`, and
     /// named there.
-    pub fn words(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
+    pub fn command_line(&self, values: &BTreeMap<&str, String>) -> Result<Vec<String>> {
         self.words_with(values, None).map(|(words, _)| words)
     }
 
-    /// The configuration that a copy is made of, if one is.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn read_installed(&self) -> Result<Option<Installed>> {
         let read = |path: &PathBuf| {
             let installed = Installed::read(path, Some(&self.command))?.serving(self.host.as_deref());
@@ -137,7 +130,7 @@ impl CommandSpec {
     fn words_with(
         &self,
         values: &BTreeMap<&str, String>,
-        tls: Option<(&TlsChange, &ServerTls, Place)>,
+        tls: Option<(&TlsChange, &ServerTls, InstancePlace)>,
     ) -> Result<(Vec<String>, Option<String>)> {
         let mut words =
             shell_words::split(&self.command).with_context(|| format!("server command `{}`", self.command))?;
@@ -160,9 +153,6 @@ impl CommandSpec {
     }
 
     /// What it may write where the system allows a view of its own, with these directories for real.
-    ///
-    /// # Errors
-    /// Its user wants it to write everything; an installed configuration cannot be read.
     pub fn view(&self, writable: &[PathBuf]) -> Result<View> {
         ensure!(!writable.iter().any(|path| path == Path::new("/")), "--writable / was given");
         let installed = self.read_installed()?;
@@ -172,19 +162,16 @@ impl CommandSpec {
     }
 
     /// What becomes of whatever it does besides answering, in sentences.
-    ///
-    /// # Errors
-    /// An installed configuration cannot be read, or has what no copy can have.
-    pub fn told(&self, writable: &[PathBuf]) -> Result<Vec<String>> {
-        let mut told = self.read_installed()?.map_or(Ok(Vec::new()), |installed| installed.effects())?;
+    pub fn side_effects(&self, writable: &[PathBuf]) -> Result<Vec<String>> {
+        let mut notes = self.read_installed()?.map_or(Ok(Vec::new()), |installed| installed.effects())?;
         let view = self.view(writable).map_err(|error| format!("{error:#}"));
         let view =
             view.as_ref().map_err(String::as_str).and_then(|view| held_back::allowed(view.layered).map(|()| view));
-        told.push(held_back::told(view));
-        Ok(told)
+        notes.push(held_back::describe(view));
+        Ok(notes)
     }
 
-    fn prepare(&self, spec: &ServerSpec, place: Place) -> Result<Prepared> {
+    fn prepare(&self, spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
         let path = |path: &Path| path.display().to_string();
         let mut values = BTreeMap::from([
             ("port", place.port.to_string()),
@@ -234,8 +221,8 @@ fn version_of(program: &str) -> String {
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
     let known = DRIVERS.iter().filter_map(|driver| driver.package);
     let known = known.filter(|package| package.programs.iter().any(|known| *known == name));
-    let said = known.map(|package| programs::output_of(Path::new(program), package.version)).next();
-    let line = said.as_deref().and_then(|said| said.lines().next()).map(str::trim).filter(|line| !line.is_empty());
+    let text = known.map(|package| programs::output_of(Path::new(program), package.version)).next();
+    let line = text.as_deref().and_then(|text| text.lines().next()).map(str::trim).filter(|line| !line.is_empty());
     // `nginx version: nginx/1.22.1`
     let line = line.map(|line| line.split_once("version: ").map_or(line, |(_, version)| version));
     line.map_or_else(|| format!("own command, program {program}"), |line| format!("own command: {line}"))
@@ -325,7 +312,7 @@ mod tests {
         assert!(!spec.has_fixed_port());
         let run_text = run.display().to_string();
         let values = BTreeMap::from([("port", "81".to_owned()), ("docroot", "/d".to_owned()), ("dir", run_text)]);
-        let words = spec.words(&values).unwrap();
+        let words = spec.command_line(&values).unwrap();
         let copy = run.join("my.conf");
         assert_eq!(words[4], copy.display().to_string());
         assert_eq!(words[6], "other.conf");
@@ -356,12 +343,12 @@ mod tests {
     #[test]
     fn placeholders_are_filled_and_other_braces_kept() {
         let values = BTreeMap::from([("port", "8443".to_owned()), ("docroot", "/a b/{port}".to_owned())]);
-        let words = spec("x -p {port} {docroot} {} {other} {", "a", None).words(&values).unwrap();
+        let words = spec("x -p {port} {docroot} {} {other} {", "a", None).command_line(&values).unwrap();
         assert_eq!(words, ["x", "-p", "8443", "/a b/{port}", "{}", "{other}", "{"]);
-        let error = spec("x {key}", "a", None).words(&values).unwrap_err();
+        let error = spec("x {key}", "a", None).command_line(&values).unwrap_err();
         assert!(error.to_string().contains("{key}"), "{error}");
         for broken in [" ", "x 'b", "x \"b"] {
-            assert!(spec(broken, "a", None).words(&values).is_err(), "{broken}");
+            assert!(spec(broken, "a", None).command_line(&values).is_err(), "{broken}");
         }
     }
 

@@ -14,16 +14,13 @@ use super::cgroup::{Cgroup, GroupClock};
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
 
-/// Pause between two looks at accounts that still move.
+/// Pause between two readings of accounts that still move.
 const SETTLING_STEP: Duration = Duration::from_millis(2);
-/// Most of these looks.
+/// Maximum number of these readings.
 const SETTLING_STEPS: u32 = 20;
 
 /// What `read` says of a server that has come to rest: the last closes are still its work. One that does not rest is
 /// read for 40 ms.
-///
-/// # Errors
-/// What `read` says.
 pub fn at_rest<T: PartialEq>(read: impl FnMut() -> Result<T>) -> Result<T> {
     still(SETTLING_STEPS, || thread::sleep(SETTLING_STEP), read, || false)
 }
@@ -36,16 +33,14 @@ pub struct ProcessClocks(Vec<u32>);
 impl ProcessClocks {
     /// Time between two looks at clocks that may still go: more than a process that was woken up takes to begin.
     const LOOK: Duration = Duration::from_micros(30);
-    /// Most looks: a process that never rests is read for about 40 ms.
-    const LOOKS_MAX: u32 = 400;
+    /// Maximum number of readings: a process that never rests is read for about 40 ms.
+    const READINGS_MAX: u32 = 400;
 
-    /// Of these processes.
-    pub fn of(mut pids: Vec<u32>) -> ProcessClocks {
+    pub fn new(mut pids: Vec<u32>) -> ProcessClocks {
         pids.sort_unstable();
         ProcessClocks(pids)
     }
 
-    /// Of these processes and all below them.
     pub fn with_descendants(pids: impl IntoIterator<Item = u32>) -> ProcessClocks {
         let with_own = |pid| process_tree::descendants(pid).into_iter().map(|process| process.pid).chain([pid]);
         let mut all: Vec<u32> = pids.into_iter().flat_map(with_own).collect();
@@ -67,7 +62,7 @@ impl ProcessClocks {
     /// The same once they stand still, so that the last closes are in it.
     pub fn at_rest_ns(&self) -> Option<u64> {
         let read = || self.read_ns().ok_or(());
-        still(ProcessClocks::LOOKS_MAX, ProcessClocks::pause, read, || self.is_ready_to_run()).ok()
+        still(ProcessClocks::READINGS_MAX, ProcessClocks::pause, read, || self.is_ready_to_run()).ok()
     }
 
     fn pause() {
@@ -120,7 +115,7 @@ impl Clocks {
             Clocks::Processes(clocks) => clocks.at_rest_ns(),
             Clocks::Group(clock) => {
                 let runs = || clock.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
-                still(ProcessClocks::LOOKS_MAX, ProcessClocks::pause, || clock.cpu_ns(), runs).ok()
+                still(ProcessClocks::READINGS_MAX, ProcessClocks::pause, || clock.cpu_ns(), runs).ok()
             }
         }
     }
@@ -129,13 +124,13 @@ impl Clocks {
 /// What `read` says once it stands still, and nobody runs, after at most so many looks. A process that ran until just
 /// now stood still by its clock too: what it used is seen once it does not run, so that it is read once more then.
 fn still<T: PartialEq, E>(
-    looks: u32,
+    readings: u32,
     mut pause: impl FnMut(),
     mut read: impl FnMut() -> Result<T, E>,
     mut runs: impl FnMut() -> bool,
 ) -> Result<T, E> {
     let mut last = read()?;
-    for _ in 0..looks {
+    for _ in 0..readings {
         pause();
         let now = read()?;
         if now == last && !runs() && read()? == last {
@@ -146,7 +141,6 @@ fn still<T: PartialEq, E>(
     Ok(last)
 }
 
-/// Where a server's CPU time is read.
 #[derive(Debug)]
 pub enum CpuAccount {
     /// A control group around all its processes: exact.
@@ -161,7 +155,6 @@ impl CpuAccount {
         Cgroup::create().map_or_else(|_| CpuAccount::Processes(ProcessAccount::default()), CpuAccount::Cgroup)
     }
 
-    /// The name of the method, for the manifest.
     pub fn method(&self) -> &'static str {
         match self {
             CpuAccount::Cgroup(_) => "cgroup",
@@ -186,15 +179,15 @@ impl CpuAccount {
 /// gone with it: what was last seen of it is kept.
 #[derive(Debug, Default)]
 pub struct ProcessAccount {
-    /// By process id and start.
-    seen: HashMap<(u32, u64), Seen>,
+    /// By process id and start time, so that a reused id is another process.
+    usage: HashMap<(u32, u64), ProcessUsage>,
 }
 
-/// What was last seen of a process, in nanoseconds.
+/// CPU time of a process at the last reading, nanoseconds.
 #[derive(Debug, Default)]
-struct Seen {
+struct ProcessUsage {
     own_ns: u64,
-    /// Of children that it has waited for. The kernel tells it in ticks.
+    /// CPU time of children that it has waited for; the kernel counts it in ticks.
     children_ns: u64,
 }
 
@@ -203,17 +196,19 @@ impl ProcessAccount {
     pub fn read_ns(&mut self, processes: &[ProcessStat]) -> u64 {
         let id = |process: &ProcessStat| (process.pid, process.started_ticks);
         for process in processes {
-            let seen = self.seen.entry(id(process)).or_default();
-            seen.own_ns = seen.own_ns.max(process_cpu_ns(process.pid).unwrap_or(0));
-            seen.children_ns = seen.children_ns.max(process.children_ticks * TICK_NS);
+            let usage = self.usage.entry(id(process)).or_default();
+            usage.own_ns = usage.own_ns.max(process_cpu_ns(process.pid).unwrap_or(0));
+            usage.children_ns = usage.children_ns.max(process.children_ticks * TICK_NS);
         }
         let alive: HashSet<_> = processes.iter().map(id).collect();
-        let (living, gone): (Vec<_>, Vec<_>) = self.seen.iter().partition(|(id, _)| alive.contains(id));
-        let sum = |of: &[(&(u32, u64), &Seen)], ns: fn(&Seen) -> u64| of.iter().map(|(_, seen)| ns(seen)).sum::<u64>();
+        let (living, gone): (Vec<_>, Vec<_>) = self.usage.iter().partition(|(id, _)| alive.contains(id));
+        let sum = |processes: &[(&(u32, u64), &ProcessUsage)], ns: fn(&ProcessUsage) -> u64| {
+            processes.iter().map(|(_, usage)| ns(usage)).sum::<u64>()
+        };
         // What exited is known twice, each way incompletely: seen before it went, or told by the parent that waited for
         // it.
-        let exited_ns = sum(&gone, |seen| seen.own_ns).max(sum(&living, |seen| seen.children_ns));
-        sum(&living, |seen| seen.own_ns) + exited_ns
+        let exited_ns = sum(&gone, |usage| usage.own_ns).max(sum(&living, |usage| usage.children_ns));
+        sum(&living, |usage| usage.own_ns) + exited_ns
     }
 }
 
@@ -221,7 +216,6 @@ impl ProcessAccount {
 mod tests {
     use super::*;
 
-    /// Uses about `ms` milliseconds of CPU.
     fn burn(ms: u64) {
         let own = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let ns = |time: rustix::time::Timespec| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
@@ -234,13 +228,13 @@ mod tests {
     #[test]
     fn clocks_count_what_a_process_uses_and_end_with_it() {
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let clocks = ProcessClocks::of(vec![child.id()]);
+        let clocks = ProcessClocks::new(vec![child.id()]);
         let used = |ns: u64| clocks.read_ns().unwrap() > ns;
         while !used(20_000_000) {
             std::thread::yield_now();
         }
         let own = std::process::id();
-        assert!(ProcessClocks::of(vec![own]).read_ns() > Some(0));
+        assert!(ProcessClocks::new(vec![own]).read_ns() > Some(0));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((clocks.read_ns(), clocks.at_rest_ns()), (None, None));

@@ -20,13 +20,11 @@ use tlsdyno_record::model::ServerName;
 pub use self::pages::{DatabasePages, fill};
 use super::instance::start_by;
 use super::worker_user::worker_user;
-use super::{Instance, Place, Prepared, ServerSpec, programs};
+use super::{Instance, InstancePlace, Prepared, ServerSpec, programs};
 
 /// Debian keeps its programs out of PATH, a folder for each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// What its clients call themselves.
 const USER: &str = "tlsdyno";
-/// Its directory in that of the instance.
 const HOME: &str = "database";
 const DATA: &str = "data";
 /// The longest path of a socket, bytes (`sun_path` of unix(7)).
@@ -48,19 +46,12 @@ fn program(name: &str) -> Result<PathBuf> {
     found.or_fault(Fault::Environment)
 }
 
-/// Refuses where PostgreSQL is not installed.
-///
-/// # Errors
-/// How to install it; [`Fault::Environment`].
 pub fn refuse_missing() -> Result<()> {
     program("initdb").map(drop)
 }
 
 /// Starts an instance in a directory of its own inside `run`, on this processor, which only this user and the one that
 /// it runs as can connect to, by a Unix socket; as root it runs as `nobody`.
-///
-/// # Errors
-/// It is not installed (with the remedy), or does not start (with what it said).
 pub fn start_database(cpu: Option<usize>, run: &Path) -> Result<Instance> {
     // Of the specification only the processor counts here.
     let spec = ServerSpec { cpus: cpu.into_iter().collect(), ..ServerSpec::new(ServerName::Builtin, run.to_owned()) };
@@ -73,7 +64,7 @@ pub fn settings_of(database: &Instance) -> String {
     format!("host='{}' port={} user={USER} dbname=postgres", home.display(), database.address().port())
 }
 
-fn prepare(place: Place) -> Result<Prepared> {
+fn prepare(place: InstancePlace) -> Result<Prepared> {
     let (initdb, postgres) = (program("initdb")?, program("postgres")?);
     let user = worker_user()?;
     // Nobody else may pass through it to the socket.

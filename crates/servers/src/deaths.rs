@@ -54,15 +54,15 @@ impl Vigil {
 
     /// The first death that anybody has told of, and where it happened. `obituary`: of the server as a whole, where it
     /// is gone.
-    pub(super) fn look(&mut self, obituary: Option<String>) -> Option<String> {
+    pub(super) fn check(&mut self, obituary: Option<String>) -> Option<String> {
         let new = self.new_lines().iter().filter_map(|line| death_in(line, &self.own_numbers)).collect::<Vec<_>>();
         self.deaths.extend(new);
-        let mut told = self.deaths.first().cloned().or(obituary)?;
+        let mut message = self.deaths.first().cloned().or(obituary)?;
         if self.deaths.len() > 1 {
-            told.push_str(&format!(" (and {} more)", self.deaths.len() - 1));
+            message.push_str(&format!(" (and {} more)", self.deaths.len() - 1));
         }
         let place = self.kernel.as_mut().and_then(|kernel| kernel.place_of_fault(&self.threads));
-        Some(place.map_or(told.clone(), |place| format!("{told}, in {place}")))
+        Some(place.map_or(message.clone(), |place| format!("{message}, in {place}")))
     }
 
     /// A process that served in the beginning and is not there any more, unless the server may put another in its place
@@ -93,8 +93,8 @@ fn death_in(line: &str, own_numbers: &BTreeMap<u32, u32>) -> Option<String> {
         let text = r"(?:(\d+)\)? )?(?:exited on signal (\d+)|exit signal [^(]*\((\d+)|exited with code (\d+))";
         Regex::new(text).expect("a test uses it")
     });
-    let told = DEATH.captures(line)?;
-    let number = |group| told.get(group)?.as_str().parse::<u32>().ok();
+    let captures = DEATH.captures(line)?;
+    let number = |group| captures.get(group)?.as_str().parse::<u32>().ok();
     let of_status = || number(4)?.checked_sub(SIGNAL_STATUS).filter(|&signal| signal > 0);
     let signal = number(2).or_else(|| number(3)).or_else(of_status)?;
     let outside = |pid| own_numbers.get(&pid).copied().unwrap_or(pid);
@@ -135,13 +135,13 @@ mod tests {
         writeln!(log, "worker process 1 exited on signal 9").unwrap();
         let mut vigil =
             Vigil::begin(vec![std::process::id()], vec![log.path().to_owned(), "/nowhere/log".into()], false);
-        assert_eq!(vigil.look(None), None);
+        assert_eq!(vigil.check(None), None);
         assert_eq!(vigil.missing(&[std::process::id()]), None);
         let gone = "the server has died (exit status 1)".to_owned();
-        assert_eq!(vigil.look(Some(gone.clone())), Some(gone.clone()));
+        assert_eq!(vigil.check(Some(gone.clone())), Some(gone.clone()));
         writeln!(log, "worker process 2 exited on signal 11\nworker process 3 exited on signal 11").unwrap();
-        let told = "process 2 was killed by signal 11, SIGSEGV (and 1 more)".to_owned();
-        assert_eq!(vigil.look(Some(gone)), Some(told.clone()));
-        assert_eq!(vigil.look(None), Some(told));
+        let message = "process 2 was killed by signal 11, SIGSEGV (and 1 more)".to_owned();
+        assert_eq!(vigil.check(Some(gone)), Some(message.clone()));
+        assert_eq!(vigil.check(None), Some(message));
     }
 }

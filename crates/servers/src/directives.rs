@@ -8,13 +8,10 @@ use tlsdyno_tls::{Group, Suite, Version};
 
 use super::driver_of;
 
-/// Certificate chain and key of the examples.
 pub(super) const SITE_CHAIN: &str = "/etc/ssl/site.pem";
 pub(super) const SITE_KEY: &str = "/etc/ssl/site.key";
-/// Ticket keys of the examples.
 pub(super) const SITE_TICKET_KEY: &str = "/run/tls/ticket.key";
 
-/// A setting that remedies change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// The version of TLS, and no other.
@@ -27,45 +24,35 @@ pub enum Setting {
     Group(Group),
     /// These groups, the preferred one first, by OpenSSL's names with colons between.
     Groups(String),
-    /// These suites up to TLS 1.2, likewise.
+    /// These cipher suites up to TLS 1.2, the preferred one first, by OpenSSL's names with colons between.
     Ciphers(&'static str),
     /// The kind of certificate, in place of what is there.
     Certificate(CertificateKind),
     /// A certificate beside that which is there, in these files, where the server can show two.
     AlsoCertificate(CertificateFile),
-    /// Where sessions are kept.
     SessionCache(SessionCache),
-    /// How long they can be resumed, seconds.
     SessionTimeout(u32),
-    /// Whether tickets are issued.
     Tickets(bool),
-    /// Where the keys of tickets come from.
     TicketKeys(TicketKeys),
     /// Early data is taken (RFC 9846 section 8: only requests that may be repeated are safe in it).
     EarlyData,
     /// A connection without a request is kept so long, seconds.
     KeepAlive(u32),
-    /// Bytes of a TLS record, at most.
     RecordBytes(u32),
-    /// So many processors do the work.
     Processors(u32),
     /// An accelerator, which comes as a provider of OpenSSL 3.
     Accelerator {
-        /// The server goes on while it works.
+        /// The server works on other connections while the accelerator computes.
         asynchronous: bool,
     },
-    /// Kernel TLS, which plain data bounds.
+    /// Kernel TLS. The stage of plain data bounds what it gains.
     KernelTls,
 }
 
-/// A certificate that an operator gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFile {
-    /// Its file, with its chain.
     pub chain: String,
-    /// That of its key.
     pub key: String,
-    /// How to get it.
     pub advice: String,
 }
 
@@ -84,7 +71,7 @@ impl CertificateFile {
         }
     }
 
-    /// Of this kind, beside the one of the examples.
+    /// An example of this kind, beside the certificate of the other examples.
     pub fn example(kind: CertificateKind) -> CertificateFile {
         CertificateFile {
             chain: "/etc/ssl/site-second.pem".to_owned(),
@@ -100,7 +87,6 @@ impl Setting {
         if version == Version::Tls13 { Setting::AlsoTls13 } else { Setting::Version(version) }
     }
 
-    /// The settings of a change.
     pub fn of_change(change: &TlsChange) -> Vec<Setting> {
         let settings = [
             change.certificate.map(Setting::Certificate),
@@ -136,7 +122,6 @@ pub fn lines(server: ServerName, setting: Setting) -> Vec<String> {
     advice.map(|advice| format!("# {advice}")).into_iter().chain(own).collect()
 }
 
-/// How to get a certificate of this kind.
 fn advice_for(kind: CertificateKind) -> String {
     format!("{}, then a certificate for it from your authority", key_command(kind))
 }

@@ -6,12 +6,11 @@ use tlsdyno_record::model::ServerName;
 use super::capabilities::Capabilities;
 use super::directives::Setting;
 use super::programs::Package;
-use super::{Place, Prepared, ServerSpec};
+use super::{InstancePlace, Prepared, ServerSpec};
 
 /// A server: what is known of it before it runs, and how it is started.
 #[derive(Debug)]
 pub struct Driver {
-    /// Its name.
     pub server: ServerName,
     /// What must be installed; `None`: nothing that tlsdyno knows of.
     pub package: Option<&'static Package>,
@@ -23,7 +22,7 @@ pub struct Driver {
     pub alarms: &'static [&'static str],
     /// Writes its configuration and files, starts what it needs beside it, and says how to start it. Errors say what is
     /// missing or cannot be configured, with the remedy.
-    pub(super) prepare: fn(&ServerSpec, Place) -> Result<Prepared>,
+    pub(super) prepare: fn(&ServerSpec, InstancePlace) -> Result<Prepared>,
     /// What an operator writes into its configuration to have a setting; paths are examples. Empty: no line does it.
     pub(super) lines: fn(Setting) -> Vec<String>,
 }

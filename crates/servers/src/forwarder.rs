@@ -13,7 +13,7 @@ use tlsdyno_sys::process_cpu_ns;
 
 /// How long connections are made, and how long none, in turn.
 const TURN: Duration = Duration::from_millis(60);
-/// After a turn, until its last closes are in the clocks.
+/// Pause after a turn, until its last closes are in the clocks.
 const PAUSE: Duration = Duration::from_millis(3);
 /// Turns of each kind. A program that has work of its own uses more in all turns with connections once in 128 times.
 const TURNS: usize = 7;
@@ -24,9 +24,6 @@ const WORKS_MORE: f64 = 1.5;
 /// program that only happened to have work in the same turns is not found in as many others.
 ///
 /// `own`: the processes of the server; `read_ns`: their CPU time, nanoseconds; `connection` makes one.
-///
-/// # Errors
-/// Names that program; what the two say.
 pub fn refuse(
     address: SocketAddr,
     own: &[u32],
@@ -39,7 +36,7 @@ pub fn refuse(
     }
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let name = name.trim();
-    Err(Fault::Environment.of(anyhow::anyhow!(
+    Err(Fault::Environment.wrap(anyhow::anyhow!(
         "the handshakes with {address} seem to be the work of process {pid} ({name}), which has more to do at each of \
          them than what listens there, which passes them on. Name the main process of who ends TLS with --pid"
     )))
@@ -75,7 +72,6 @@ fn may_have_sockets(pid: u32) -> bool {
     files.flatten().filter_map(|file| fs::read_link(file.path()).ok()).any(is_socket)
 }
 
-/// CPU time in a turn, nanoseconds.
 struct Used {
     server_ns: f64,
     others: BTreeMap<u32, f64>,

@@ -14,15 +14,11 @@ pub struct GrowingLog {
 }
 
 impl GrowingLog {
-    /// From its beginning.
     pub fn new(path: PathBuf) -> GrowingLog {
         GrowingLog { path, read_bytes: 0 }
     }
 
     /// The lines since the last call. One that is being written comes when it is whole.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn new_lines(&mut self) -> Result<String> {
         let read = || -> Result<Vec<u8>> {
             let mut log = File::open(&self.path)?;
@@ -48,11 +44,11 @@ mod tests {
     fn a_line_comes_once_and_whole() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut log = GrowingLog::new(file.path().to_owned());
-        let seen = ["one\ntw", "o\n", "", "three\n"].map(|text| {
+        let read = ["one\ntw", "o\n", "", "three\n"].map(|text| {
             file.write_all(text.as_bytes()).unwrap();
             log.new_lines().unwrap()
         });
-        assert_eq!(seen, ["one\n", "two\n", "", "three\n"]);
+        assert_eq!(read, ["one\n", "two\n", "", "three\n"]);
         let missing = GrowingLog::new("/nowhere/log".into()).new_lines().unwrap_err();
         assert!(missing.to_string().contains("/nowhere/log"));
     }

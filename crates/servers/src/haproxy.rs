@@ -19,7 +19,7 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Companion, Origin, Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
+use super::{Companion, InstancePlace, Origin, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.
@@ -31,7 +31,6 @@ const OTHER_FILES: u64 = 256;
 /// Sessions in the cache, as nginx's.
 const CACHED_SESSIONS: u32 = 40_000;
 
-/// The program. Its dispatchers need it too.
 pub(super) const PACKAGE: Package = Package {
     title: "haproxy",
     programs: &["haproxy"],
@@ -41,7 +40,6 @@ pub(super) const PACKAGE: Package = Package {
     oldest: "",
 };
 
-/// The HAProxy that is installed.
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Haproxy,
     package: Some(&PACKAGE),
@@ -99,7 +97,6 @@ const ASYNCHRONOUS: &str = "ssl-mode-async";
 /// An accelerator beside OpenSSL's own provider.
 const PROVIDERS: [&str; 2] = ["ssl-provider CARD", "ssl-provider default"];
 
-/// A `bind` as an operator has it.
 const BIND: &str = "bind :443 ssl crt /etc/ssl/site.pem";
 const TICKET_KEYS_ADVICE: &str = "# three lines of `openssl rand -base64 48` or more, the last but one encrypts";
 
@@ -111,7 +108,6 @@ fn threads(count: u32) -> String {
     format!("nbthread {count}")
 }
 
-/// How many sessions are kept by experiments, or none.
 pub(super) fn cached_sessions_of(off: bool) -> String {
     cached_sessions(if off { 0 } else { CACHED_SESSIONS })
 }
@@ -124,7 +120,6 @@ pub(super) fn session_lifetime(seconds: u32) -> String {
     format!("tune.ssl.lifetime {seconds}")
 }
 
-/// The parameter that suites of this version follow.
 fn suites(version: Version) -> &'static str {
     match version {
         Version::Tls12 => "ciphers",
@@ -144,7 +139,7 @@ fn backend(spec: &ServerSpec, run: &Path) -> Result<Companion> {
 
 /// Writes the configuration for a server in front of the origin, or of a backend of its own, which is started, and says
 /// how to start it.
-fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     let backend = if spec.origin.is_none() { Some(backend(spec, place.run)?) } else { None };
     let directory = place.own;
     let program = PACKAGE.require("")?;
@@ -183,9 +178,9 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
 
 /// The first words of what `haproxy -vv` says, and the OpenSSL it runs with.
 fn version(program: &Path) -> String {
-    let said = programs::output_of(program, &["-vv"]);
-    let first = said.lines().next().unwrap_or("HAProxy of unknown version").split(" - ").next().unwrap_or_default();
-    let library = said.lines().find_map(|line| line.strip_prefix("Running on OpenSSL version : "));
+    let output = programs::output_of(program, &["-vv"]);
+    let first = output.lines().next().unwrap_or("HAProxy of unknown version").split(" - ").next().unwrap_or_default();
+    let library = output.lines().find_map(|line| line.strip_prefix("Running on OpenSSL version : "));
     library.map_or_else(|| first.to_owned(), |library| format!("{first}, {library}"))
 }
 
@@ -194,12 +189,11 @@ fn version(program: &Path) -> String {
 #[template(path = "haproxy.cfg", escape = "none")]
 struct Configuration<'a> {
     spec: &'a ServerSpec,
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     user: Option<&'a WorkerUser>,
     connections: u64,
     /// Further lines of its section `global`.
     global: Vec<String>,
-    /// Parameters of `bind`.
     tls: String,
     origin: Origin,
 }
@@ -210,7 +204,7 @@ pub(super) fn connections_max() -> u64 {
 }
 
 /// Parameters of `bind`. The client decides on encrypt-then-MAC: HAProxy has no switch for it.
-pub(super) fn tls_parameters(tls: &ServerTls, place: Place) -> Result<String> {
+pub(super) fn tls_parameters(tls: &ServerTls, place: InstancePlace) -> Result<String> {
     let [lowest, highest] = tls.version_range();
     let certificate = quoted(&place.own.join(CERTIFICATE_FILE))?;
     let mut text = format!(" ssl crt {certificate} {LOWEST_VERSION} {lowest} {HIGHEST_VERSION} {highest}");

@@ -10,16 +10,12 @@ use super::launch::own_executable;
 use super::view::View;
 
 /// Whether this system lets tlsdyno give a server such a view, and if not, why.
-///
-/// # Errors
-/// Why not.
 pub fn allowed(layered: bool) -> Result<(), &'static str> {
     static ANSWERS: [OnceLock<Result<(), String>>; 2] = [OnceLock::new(), OnceLock::new()];
     let answer = ANSWERS[usize::from(layered)].get_or_init(|| attempt(layered).map_err(|error| format!("{error:#}")));
     answer.as_ref().copied().map_err(String::as_str)
 }
 
-/// A process that gets the view and ends.
 fn attempt(layered: bool) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "only root can make a mount namespace");
     let directory = tempfile::tempdir().context("make a directory")?;
@@ -35,7 +31,7 @@ fn attempt(layered: bool) -> Result<()> {
 }
 
 /// What holds a user's server back, in a sentence.
-pub fn told(view: Result<&View, &str>) -> String {
+pub fn describe(view: Result<&View, &str>) -> String {
     match view {
         Err(why) => format!(
             "Nothing holds the server back: what it writes, it writes for real ({why}). As root it has a view of the \

@@ -34,7 +34,7 @@ static COMMENT_OR_DIRECTIVE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&text).expect("a test uses it")
 });
 
-/// A file with those that it includes.
+/// A file and the files that it includes.
 #[derive(Debug)]
 pub struct Tree {
     path: PathBuf,
@@ -42,7 +42,6 @@ pub struct Tree {
     names: Vec<Named>,
 }
 
-/// Another file's name in a file.
 #[derive(Debug)]
 struct Named {
     /// Where the name stands in the text, with its quotes.
@@ -82,27 +81,22 @@ impl Tree {
         Some(Tree { path: path.to_owned(), text, names })
     }
 
-    /// It and what it includes, each file once.
+    /// The file and what it includes, each once.
     pub(super) fn files(&self) -> Vec<(&Path, &str)> {
         let included = self.names.iter().flat_map(|name| &name.included).flat_map(Tree::files);
         [(self.path.as_path(), self.text.as_str())].into_iter().chain(included).unique_by(|(path, _)| *path).collect()
     }
 
-    /// Whether it, or what it includes, holds a placeholder.
     pub fn mentions(&self, placeholder: &str) -> bool {
         let within = || self.names.iter().flat_map(|name| &name.included);
         self.text.contains(placeholder) || within().any(|tree| tree.mentions(placeholder))
     }
 
-    /// Whether it, or what it includes, holds any of these.
     pub fn mentions_any(&self, placeholders: &[&str]) -> bool {
         placeholders.iter().any(|placeholder| self.mentions(placeholder))
     }
 
     /// Writes a copy with the values filled in, and copies of the included files that hold placeholders. Answers where.
-    ///
-    /// # Errors
-    /// A placeholder has no value, or a copy cannot be written.
     pub fn write(&self, directory: &Path, placeholders: &[&str], values: &BTreeMap<&str, String>) -> Result<PathBuf> {
         self.write_as(self.path.file_name().unwrap_or_default().as_ref(), directory, placeholders, values, &mut 0)
     }
@@ -155,16 +149,16 @@ impl Tree {
 fn names(text: &str) -> Vec<(&str, Range<usize>, &str, bool)> {
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(seen) = COMMENT_OR_DIRECTIVE.captures_at(text, at) {
-        at = seen.get(0).map_or(text.len(), |all| all.end());
-        let (Some(directive), Some(name)) = (seen.get(1), seen.get(2)) else { continue };
+    while let Some(captures) = COMMENT_OR_DIRECTIVE.captures_at(text, at) {
+        at = captures.get(0).map_or(text.len(), |all| all.end());
+        let (Some(directive), Some(name)) = (captures.get(1), captures.get(2)) else { continue };
         if !KEYWORDS.contains(&directive.as_str()) && !installed::names_file(directive.as_str()) {
             at = directive.end();
             continue;
         }
         let bare = name.as_str().trim_matches(['"', '\'']);
         if !bare.is_empty() {
-            found.push((directive.as_str(), name.range(), bare, seen.get(3).is_some()));
+            found.push((directive.as_str(), name.range(), bare, captures.get(3).is_some()));
         }
     }
     found
@@ -207,11 +201,11 @@ mod tests {
 
     #[test]
     fn names_are_found_in_every_servers_way_of_writing() {
-        let of =
+        let found =
             |text: &'static str| names(text).into_iter().map(|(_, _, name, ends)| (name, ends)).collect::<Vec<_>>();
-        assert_eq!(of("Include \"conf.d/*.conf\"\nIncludeOptional x\n"), [("conf.d/*.conf", false), ("x", false)]);
-        assert_eq!(of("location / { include proxy_params; }"), [("proxy_params", true)]);
-        assert_eq!(of("# include a;\nincluded b; x-include c;"), []);
-        assert_eq!(of("ssl_certificate_key k;"), [("k", true)]);
+        assert_eq!(found("Include \"conf.d/*.conf\"\nIncludeOptional x\n"), [("conf.d/*.conf", false), ("x", false)]);
+        assert_eq!(found("location / { include proxy_params; }"), [("proxy_params", true)]);
+        assert_eq!(found("# include a;\nincluded b; x-include c;"), []);
+        assert_eq!(found("ssl_certificate_key k;"), [("k", true)]);
     }
 }

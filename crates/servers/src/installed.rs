@@ -30,22 +30,19 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::{input, namespace, permission, private};
 use tlsdyno_record::model::{ServerName, TlsChange};
 
-use super::{DRIVERS, Place, ServerTls, driver_of, programs, recorded};
+use super::{DRIVERS, InstancePlace, ServerTls, driver_of, programs, recorded};
 use files::Files;
 pub(super) use nginx::names_file;
 pub use nginx::{bytes_of, text_of};
 pub use patch::{Patch, patch};
 pub use session_line::session_line;
 pub use site::{AccessLog, Choice, Facts, Offer};
-use site::{Copied, Ports, Site, socket_name};
+use site::{Copied, InstalledSite, Ports, socket_name};
 
-/// An installed configuration, read with all that it includes.
 #[derive(Debug)]
 pub struct Installed {
-    /// Whose configuration it is.
     pub server: ServerName,
-    /// What it says.
-    pub site: Box<dyn Site>,
+    pub site: Box<dyn InstalledSite>,
     /// What clients ask for, with the port where that is not the usual one; `None`: the default server.
     pub host: Option<String>,
     /// The answers of the applications behind it are asked for once, where it asks by plain HTTP, and replayed from
@@ -56,9 +53,6 @@ pub struct Installed {
 }
 
 /// A text of one file of this server, without what it includes, as it is understood: written again. Fuzzers call it.
-///
-/// # Errors
-/// It is not understood, or this server's files are not read so.
 pub fn rewritten(server: ServerName, text: &str) -> Result<String> {
     match server {
         ServerName::Haproxy => haproxy::rewritten(text),
@@ -70,32 +64,25 @@ pub fn rewritten(server: ServerName, text: &str) -> Result<String> {
 
 impl Installed {
     /// Reads a configuration. `program`: the server's, where it is not told from the file.
-    ///
-    /// # Errors
-    /// A file cannot be read or understood, or no server of it speaks TLS.
     pub fn read(path: &Path, program: Option<&str>) -> Result<Installed> {
         let files = &mut Files::default();
         let server = match program.and_then(server_of) {
             Some(server) => server,
             None => told_from(path)?,
         };
-        let site: Box<dyn Site> = match server {
+        let site: Box<dyn InstalledSite> = match server {
             ServerName::Nginx => Box::new(nginx::Nginx::read(path, files)?),
             ServerName::Haproxy => Box::new(haproxy::Haproxy::read(path, files)?),
             ServerName::ApacheEvent | ServerName::ApachePrefork => Box::new(apache::Apache::read(path, files)?),
             ServerName::Lighttpd => Box::new(lighttpd::Lighttpd::read(path)?),
             _ => bail!("{server} has no configuration file"),
         };
-        let told = || site.told().into_iter().map(|(what, why)| format!(". {what}. {why}")).collect::<String>();
+        let notes = || site.notes().into_iter().map(|(what, why)| format!(". {what}. {why}")).collect::<String>();
         let is_of_tls = site.tls_servers() > 0;
-        ensure!(is_of_tls, "no server in {} speaks TLS, so that nothing can be measured{}", path.display(), told());
+        ensure!(is_of_tls, "no server in {} speaks TLS, so that nothing can be measured{}", path.display(), notes());
         Ok(Installed { server, site, host: None, replays: true, may_load: Vec::new() })
     }
 
-    /// The program that it is for.
-    ///
-    /// # Errors
-    /// It is not installed here; the remedy.
     pub fn program(&self) -> Result<PathBuf> {
         driver_of(self.server).package.context("a server has a package")?.require("")
     }
@@ -113,28 +100,19 @@ impl Installed {
 
     /// Puts what is asked for into all servers with TLS, in the place of what they say of the same. `tls`: the same
     /// with all that goes with it, as our certificate of that kind.
-    ///
-    /// # Errors
-    /// A file cannot be written, or the server cannot be told that.
-    pub fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    pub fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
         if *asked == TlsChange::default() { Ok(()) } else { self.site.change_tls(asked, tls, place) }
     }
 
     /// The configuration that listens on `port` with TLS and on `plain_port` without, for the same servers, and keeps
     /// what it writes in `directory`. [`bytes_of`] makes the file of it.
-    ///
-    /// # Errors
-    /// It has a directive that no copy can have.
     pub fn text(&self, port: u16, plain_port: u16, directory: &Path) -> Result<String> {
         let copy = self.copy(Ports { port, plain_port, directory, replays: self.replays })?;
-        Ok(commented(&copy.told, &copy.text))
+        Ok(commented(&copy.notes, &copy.text))
     }
 
     /// Writes the copy into its private directory, where the applications' sockets are from then on. Answers the
     /// arguments that start it there in the foreground, and the copy as pages and records show it.
-    ///
-    /// # Errors
-    /// It has a directive that no copy can have, an application may not be asked, or a file cannot be written.
     pub fn write(&self, port: u16, plain_port: u16, directory: &Path, program: &Path) -> Result<(Vec<String>, String)> {
         let copy = self.copy(Ports { port, plain_port, directory, replays: self.replays })?;
         self.check_asked(&copy).or_fault(Fault::Usage)?;
@@ -143,13 +121,12 @@ impl Installed {
             recorded::replay(application, &socket).with_context(|| format!("make {}", socket.display()))?;
         }
         let [text, shown] =
-            [&copy.text, &copy.shown].map(|text| self.site.fitting(commented(&copy.told, text), program));
+            [&copy.text, &copy.shown].map(|text| self.site.fitting(commented(&copy.notes, text), program));
         let file = directory.join(self.file_name());
         private::write(&file, &bytes_of(&text)).with_context(|| format!("write {}", file.display()))?;
         Ok((self.site.prepare(program, &file, directory)?, shown))
     }
 
-    /// What a file of its server is called.
     fn file_name(&self) -> &'static str {
         match self.server {
             ServerName::Haproxy => "haproxy.cfg",
@@ -160,17 +137,14 @@ impl Installed {
     }
 
     /// What becomes in the copy of all that the installed server does besides answering, in sentences.
-    ///
-    /// # Errors
-    /// It has a directive that no copy can have.
     pub fn effects(&self) -> Result<Vec<String>> {
         let copy = self.copy(self.example())?;
         let pace = match (copy.asked.is_empty(), copy.replayed.is_empty()) {
             (false, _) => "They get as many requests a second as they answer, up to thousands, until the run ends",
             (true, false) => "An application gets each GET and HEAD of the load once, one at a time, and nothing else",
-            (true, true) => return Ok(copy.told),
+            (true, true) => return Ok(copy.notes),
         };
-        Ok(copy.told.into_iter().chain([format!("{pace}. Ctrl-C stops that")]).collect())
+        Ok(copy.notes.into_iter().chain([format!("{pace}. Ctrl-C stops that")]).collect())
     }
 
     /// Whether the copy runs code, so that nobody knows what it writes.
@@ -218,10 +192,9 @@ impl Installed {
     }
 }
 
-/// A configuration below sentences about it.
-fn commented(told: &[String], text: &str) -> String {
+fn commented(notes: &[String], text: &str) -> String {
     let mut lines = String::new();
-    for line in told {
+    for line in notes {
         let _ = writeln!(lines, "# {}", line.replace(['\n', '\r'], " "));
     }
     lines + text
@@ -247,8 +220,8 @@ fn version_of(program: &Path) -> String {
         "haproxy" => "-vv",
         _ => "-v",
     };
-    let said = programs::output_of(program, &[flag]);
-    let first = said.lines().next().unwrap_or(&name);
+    let output = programs::output_of(program, &[flag]);
+    let first = output.lines().next().unwrap_or(&name);
     let version = first.trim_start_matches("nginx version: ").trim_start_matches("Server version: ");
     let version = version.split(" - ").next().unwrap_or(version);
     let number = |line: &str| {
@@ -256,11 +229,10 @@ fn version_of(program: &Path) -> String {
         rest.split_whitespace().next().filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).map(str::to_owned)
     };
     let of_system = || number(&programs::output_of(&programs::find("openssl")?, &["version"]));
-    let number = said.lines().filter_map(number).next_back().or_else(of_system);
+    let number = output.lines().filter_map(number).next_back().or_else(of_system);
     number.map_or_else(|| version.to_owned(), |number| format!("{version}, OpenSSL {number}"))
 }
 
-/// The server that a program is, by its name.
 pub fn server_of(program: &str) -> Option<ServerName> {
     let name = Path::new(program).file_name()?.to_str()?;
     let is_it = |package: &programs::Package| package.programs.contains(&name);

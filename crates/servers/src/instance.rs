@@ -30,24 +30,19 @@ use tlsdyno_base::process_tree::{self, ProcessStat};
 /// How much of each log goes into messages, in bytes from its end.
 const LOG_TAIL_BYTES: usize = 4096;
 
-/// How often workers are looked at of which some have ended meanwhile.
-const WORKER_LOOKS: u32 = 50;
+/// Maximum number of checks of workers of which some have ended meanwhile.
+const ATTEMPTS_MAX: u32 = 50;
 /// How long it may take until a process that has closed its connections is known to be dead, and until anybody says how
 /// it ended.
 const DEATH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a server is, for the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
-    /// Name and version of the server and its OpenSSL.
     pub version: String,
-    /// Configuration text, or the command line.
     pub config: String,
-    /// The libssl and libcrypto that its workers have loaded.
     pub openssl_libraries: Vec<PathBuf>,
     /// How its CPU time is read: `cgroup` or `processes`.
     pub cpu_account: String,
-    /// Its addresses.
     pub listening: Vec<SocketAddr>,
     /// Configuration of each server that it needs beside it, by name.
     pub companions: Vec<(String, String)>,
@@ -59,9 +54,7 @@ pub struct Instance {
     supervised: Supervised,
     // After `supervised`: a control group can be removed only when its processes are gone.
     cpu: Mutex<CpuAccount>,
-    /// The quota of CPU time that it runs under.
     pub quota: Option<Quota>,
-    /// Its private directory.
     pub directory: PathBuf,
     addresses: Addresses,
     // After `supervised`: what it needs ends after it.
@@ -74,11 +67,9 @@ pub struct Instance {
     is_own_command: bool,
 }
 
-/// Where a server is reachable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
     pub(super) address: SocketAddr,
-    /// Where it also serves plain HTTP.
     pub(super) plain: Option<SocketAddr>,
 }
 
@@ -88,7 +79,6 @@ impl Instance {
         self.addresses.address
     }
 
-    /// Where a user's own command serves plain HTTP beside TLS.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         self.addresses.plain
     }
@@ -111,30 +101,25 @@ impl Instance {
         process_tree::leaves(&found.unwrap_or_default())
     }
 
-    /// Every process of the server.
     pub fn pids(&self) -> Vec<u32> {
         self.supervised.processes().iter().map(|process| process.pid).collect()
     }
 
     /// What `check` says of its workers. Where others work meanwhile, because one of them has ended, as that of a
     /// connection does, or begun a program, of those.
-    ///
-    /// # Errors
-    /// What `check` says of workers that live.
     pub fn of_living_workers(&self, check: impl Fn(&[u32]) -> Result<()>) -> Result<()> {
-        let mut looks = 0;
+        let mut attempts = 0;
         loop {
             let pids = self.worker_pids();
-            let said = check(&pids);
-            looks += 1;
-            if said.is_ok() || looks == WORKER_LOOKS || self.worker_pids() == pids {
-                return said;
+            let result = check(&pids);
+            attempts += 1;
+            if result.is_ok() || attempts == ATTEMPTS_MAX || self.worker_pids() == pids {
+                return result;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// The account of its control group, where it has one.
     pub fn group_clock(&self) -> Option<GroupClock> {
         match &*self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
             CpuAccount::Cgroup(group) => Some(group.0.clone()),
@@ -150,9 +135,6 @@ impl Instance {
 
     /// [`Instance::cpu_ns`] of a server that lives. Of one that has died the accounting may answer (control group) or
     /// fail (no process is left to read); either way the death is the news.
-    ///
-    /// # Errors
-    /// What `died` makes of the obituary; that the accounting cannot be read.
     pub fn living_cpu_ns(&mut self, died: impl FnOnce(&Instance, &str) -> String) -> Result<u64> {
         let cpu = self.cpu_ns();
         match self.obituary() {
@@ -178,7 +160,6 @@ impl Instance {
         })
     }
 
-    /// Watches for processes that a signal ends from now on.
     pub fn watch(&self) -> Vigil {
         Vigil::begin(self.pids(), self.logs(), self.is_own_command)
     }
@@ -186,7 +167,7 @@ impl Instance {
     /// Which of its processes a signal has ended since `vigil` began, and where that is known, in which library.
     pub fn death(&mut self, vigil: &mut Vigil) -> Option<String> {
         let obituary = self.obituary();
-        vigil.look(obituary)
+        vigil.check(obituary)
     }
 
     /// The same of a server that has just failed a client. A dying process closes its connections first; its master,
@@ -198,7 +179,7 @@ impl Instance {
             let missing = vigil.missing(&self.pids());
             if death.is_some() || began.elapsed() > DEATH_PATIENCE {
                 // lighttpd writes down nothing of its workers' deaths.
-                let untold = || vigil.look(Some(format!("process {} has ended, and no log says how", missing?)));
+                let untold = || vigil.check(Some(format!("process {} has ended, and no log says how", missing?)));
                 return death.or_else(untold);
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -206,34 +187,27 @@ impl Instance {
     }
 
     /// Makes it read its configuration anew without dropping connections, and waits until it has.
-    ///
-    /// # Errors
-    /// It knows no reload (the built-in server, a user's own command), or does not do it in time.
     pub fn reload(&mut self) -> Result<()> {
-        let said = || {
+        let logs = || {
             let logs = self.logs().into_iter().map(|path| fs::read(path).unwrap_or_default());
             logs.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect::<Vec<_>>().join("\n")
         };
-        let subject = reload::Subject { first: self.supervised.pid, workers: &|| self.worker_pids(), said: &said };
+        let subject = reload::Subject { first: self.supervised.pid, workers: &|| self.worker_pids(), logs: &logs };
         reload::reload(self.prepared.reload, &subject)
     }
 
-    /// Where it listens, by the kernel's word.
+    /// Where it listens, as the kernel says.
     pub fn listening_addresses(&self) -> Vec<SocketAddr> {
         listening::listening_addresses(&self.pids())
     }
 
     /// Fails if parts of the server's cryptography are switched off and it can be reached from another host, by TCP or
     /// UDP. A server may open further sockets at any time: to be asked again before it is put under load.
-    ///
-    /// # Errors
-    /// Where it listens, or that one of its processes cannot be looked into, and the remedy.
     pub fn refuse_open_listeners(&self) -> Result<()> {
         let Some(permitted) = self.permitted else { return Ok(()) };
         open_listeners::refuse(&self.pids(), permitted)
     }
 
-    /// What it is.
     pub fn description(&self) -> Description {
         let described = |Companion { name, instance }: &Companion| {
             ((*name).to_owned(), format!("{}\n{}", instance.prepared.version, instance.prepared.config))
@@ -264,7 +238,6 @@ impl Instance {
         self.prepared.object_log.as_deref()
     }
 
-    /// The last lines of its error log, standard error and standard output.
     pub fn log_tail(&self) -> String {
         let tails = self.logs().into_iter().map(|path| tail(&path)).filter(|text| !text.is_empty());
         tails.collect::<Vec<_>>().join("\n")
@@ -280,7 +253,6 @@ impl Instance {
         new.lines().filter(is_alarm).map(str::to_owned).collect()
     }
 
-    /// Ends the server with all its processes and removes its directory.
     pub fn stop(mut self) -> Result<()> {
         self.supervised.end()
     }
@@ -290,7 +262,6 @@ impl Instance {
     }
 }
 
-/// The logs of a server in this directory.
 fn logs(directory: &Path, prepared: &Prepared) -> Vec<PathBuf> {
     let own = [STDERR_FILE, STDOUT_FILE].map(|name| directory.join(name));
     prepared.error_log.iter().cloned().chain(own).collect()
@@ -315,8 +286,9 @@ fn once(text: &str) -> String {
             _ => lines.push((line, 1)),
         }
     }
-    let told = |(line, times): (&str, u32)| if times > 1 { format!("{line} ({times} times)") } else { line.to_owned() };
-    lines.into_iter().map(told).collect::<Vec<_>>().join("\n")
+    let counted =
+        |(line, times): (&str, u32)| if times > 1 { format!("{line} ({times} times)") } else { line.to_owned() };
+    lines.into_iter().map(counted).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

@@ -23,26 +23,23 @@ pub const STDERR_FILE: &str = "stderr";
 /// count.
 pub const FOREIGN_VARIABLES: [&str; 4] = ["OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "LD_PRELOAD"];
 
-/// One server process to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launch {
     /// The program: a path, or a name looked up in PATH.
     pub program: OsString,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// What it gets, and nothing else does (neither the supervisor nor tlsdyno sees the variables).
     pub handed: Handed,
     /// Process id of the tlsdyno whose descriptors are handed.
     pub owner_process_id: u32,
-    /// Inherited variables taken away from it.
+    /// Environment variables that are not inherited.
     pub without: Vec<OsString>,
     /// Run it in a PID namespace of its own, where that is allowed: then not one of its processes outlives the
     /// supervisor.
     pub own_pid_namespace: bool,
     /// The instance's private directory: output goes there, and the supervisor removes it in the end.
     pub directory: PathBuf,
-    /// Working directory.
     pub working_directory: PathBuf,
     /// Processors to run on; empty: wherever tlsdyno may run.
     pub cpus: Vec<usize>,
@@ -59,14 +56,12 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Writes the note into the instance's directory and answers its path.
     pub fn write(&self) -> Result<PathBuf> {
         let path = self.directory.join(LAUNCH_FILE);
         private::write(&path, &serde_json::to_vec(self)?).with_context(|| format!("write {}", path.display()))?;
         Ok(path)
     }
 
-    /// Reads a note.
     pub fn read(path: &Path) -> Result<Launch> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&bytes).with_context(|| format!("{} is not a launch note", path.display()))

@@ -90,27 +90,21 @@ pub static DRIVERS: &[Driver] = &[
     command::DRIVER,
 ];
 
-/// The driver of a server.
 pub fn driver_of(server: ServerName) -> &'static Driver {
     DRIVERS.iter().find(|driver| driver.server == server).expect("a test looks every server up")
 }
 
-/// The log of sessions, in the instance's directory.
 pub const SESSION_LOG_FILE: &str = "sessions.log";
 
-/// A server to start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSpec {
-    /// Which server.
     pub kind: ServerName,
-    /// The command line of a user's own server, and only of that.
     pub command: Option<CommandSpec>,
     /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its
     /// placeholders.
     pub tls: Option<ServerTls>,
     /// What the copy of an installed configuration has instead of its own TLS settings.
     pub asked_of_installed: TlsChange,
-    /// The static objects.
     pub docroot: PathBuf,
     /// Processors that its processes run on; empty: wherever tlsdyno may run.
     pub cpus: Vec<usize>,
@@ -123,7 +117,6 @@ pub struct ServerSpec {
     pub companion_cpu: Option<usize>,
     /// What the server alone is started with: variables (OPENSSL_CONF, LD_PRELOAD), and descriptors of this process.
     pub handed: Handed,
-    /// The OpenSSL that it uses instead of the system's.
     pub library: Option<Library>,
     /// A program with its arguments that the server's own command line is given to (valgrind); empty: none.
     pub under: Vec<OsString>,
@@ -170,12 +163,10 @@ impl ServerSpec {
         ServerSpec { kind, docroot, workers: 1, connections: 64, ..ServerSpec::default() }
     }
 
-    /// The address that it listens on.
     fn ip(&self) -> IpAddr {
         self.ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
-    /// A user's own command.
     pub fn of_command(command: CommandSpec, docroot: PathBuf) -> ServerSpec {
         ServerSpec { command: Some(command), ..ServerSpec::new(ServerName::Command, docroot) }
     }
@@ -190,7 +181,7 @@ impl ServerSpec {
         self.command.as_ref().is_some_and(CommandSpec::has_fixed_port)
     }
 
-    /// Its RSA key protects nothing any more.
+    /// Its RSA key is too small to protect anything.
     pub fn has_small_key(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.certificate.kind.is_small_rsa())
     }
@@ -216,17 +207,12 @@ pub struct ServerTls {
     pub suites: Vec<Suite>,
     /// Groups, best first.
     pub groups: Vec<Group>,
-    /// Who the server is.
     pub certificate: CertificateFiles,
-    /// Issue and accept tickets.
     pub tickets: bool,
-    /// Where the keys of the tickets come from.
     pub ticket_keys: TicketKeys,
-    /// Where sessions are kept.
     pub session_cache: SessionCache,
     /// How long a session can be resumed, seconds; `None`: as the driver has it.
     pub session_timeout_s: Option<u32>,
-    /// Take early data (TLS 1.3).
     pub early_data: bool,
     /// Accept encrypt-then-MAC (RFC 7366).
     pub encrypt_then_mac: bool,
@@ -260,7 +246,6 @@ impl ServerTls {
         if self.versions.is_empty() { vec![Version::Tls12, Version::Tls13] } else { self.versions.clone() }
     }
 
-    /// The names of the lowest and the highest version.
     fn version_range(&self) -> [&'static str; 2] {
         let versions = self.versions();
         let has = |version| versions.contains(&version);
@@ -294,7 +279,6 @@ impl ServerTls {
     }
 }
 
-/// The text of a configuration, which ends with its last line.
 fn rendered(configuration: &impl askama::Template) -> Result<String> {
     Ok(configuration.render().context("write a configuration")?.trim_end().to_owned() + "\n")
 }
@@ -304,7 +288,6 @@ fn open_files_max() -> u64 {
     rustix::process::getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
-/// The name of a version in the configurations of nginx, HAProxy and lighttpd.
 fn protocol(version: Version) -> &'static str {
     match version {
         Version::Tls12 => "TLSv1.2",
@@ -312,27 +295,23 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// Where a driver prepares its server.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct InstancePlace<'a> {
     /// The directory of the run, common to all its servers.
     run: &'a Path,
-    /// The directory of this instance.
     own: &'a Path,
-    /// The address on which it shall listen.
     ip: IpAddr,
     port: u16,
     /// Where a user's own command may serve plain HTTP beside TLS.
     plain_port: u16,
 }
 
-impl Place<'_> {
-    /// Where the server shall listen.
+impl InstancePlace<'_> {
     fn address(&self) -> SocketAddr {
         SocketAddr::new(self.ip, self.port)
     }
 
-    /// A file of the server's own directory, written.
+    /// Writes a file in the server's own directory.
     fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.own.join(name);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
@@ -341,44 +320,36 @@ impl Place<'_> {
 }
 
 #[cfg(test)]
-impl Place<'_> {
-    fn example() -> Place<'static> {
+impl InstancePlace<'_> {
+    fn example() -> InstancePlace<'static> {
         let (run, own) = (Path::new("/run"), Path::new("/run/own"));
-        Place { run, own, ip: Ipv4Addr::LOCALHOST.into(), port: 1, plain_port: 2 }
+        InstancePlace { run, own, ip: Ipv4Addr::LOCALHOST.into(), port: 1, plain_port: 2 }
     }
 }
 
-/// What a driver has prepared.
 #[derive(Debug, Default)]
 pub struct Prepared {
     program: OsString,
     arguments: Vec<OsString>,
-    /// Configuration text, for the manifest.
     config: String,
-    /// Name and version, for the manifest.
     version: String,
-    /// The server's error log, if it has one besides its standard error.
     error_log: Option<PathBuf>,
-    /// Where and how it logs sessions, if it was asked to.
     session_log: Option<SessionLog>,
     /// Where it logs the objects that it is asked for, if it was asked to.
     object_log: Option<PathBuf>,
     /// Where it serves, if that is not the port that it was given.
     addresses: Option<Addresses>,
-    /// Raise the soft limit of open files.
     raise_open_files: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     grace_ms: u64,
     /// Processes that it has at least once it is ready: many servers listen before they have workers.
     processes: usize,
-    /// How it is told to read its configuration anew.
     reload: Reload,
     /// Servers that it needs, started before it and ended after it.
     companions: Vec<Companion>,
 }
 
 impl Prepared {
-    /// A program with its arguments that is one process and does not reload.
     fn new(program: impl Into<OsString>, arguments: Vec<OsString>) -> Prepared {
         Prepared {
             program: program.into(),
@@ -391,7 +362,6 @@ impl Prepared {
     }
 }
 
-/// A server that another one needs.
 #[derive(Debug)]
 struct Companion {
     /// What it is to the other: `backend`, `memcached`.

@@ -13,14 +13,10 @@ use tlsdyno_base::process_tree;
 use super::mapped::{is_openssl, mapped_libraries};
 use super::run_directory;
 
-/// Both libraries of OpenSSL 3, by soname.
 const FILES: [&str; 2] = ["libssl.so.3", "libcrypto.so.3"];
-/// What the dynamic linker reads.
 const VARIABLE: &str = "LD_LIBRARY_PATH";
-/// What the version text in a libcrypto begins with.
 const MARK: &str = "OpenSSL ";
 
-/// An installation of OpenSSL 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     /// The two files, behind all symbolic links: as the kernel names them when they are mapped.
@@ -29,9 +25,6 @@ pub struct Library {
 
 impl Library {
     /// The installation in a prefix: in `lib` or `lib64`, or where Debian has them in a root of its own.
-    ///
-    /// # Errors
-    /// There is none: [`Fault::Input`].
     pub fn at(prefix: &Path) -> Result<Library> {
         let multiarch = format!("{}-linux-gnu", std::env::consts::ARCH);
         let below = ["lib64", "lib", &format!("lib/{multiarch}"), &format!("usr/lib/{multiarch}")].map(PathBuf::from);
@@ -47,12 +40,10 @@ impl Library {
             .or_fault(Fault::Input)
     }
 
-    /// The version text inside libcrypto.
     pub fn version(&self) -> String {
         version_of(&self.files[1])
     }
 
-    /// libssl and libcrypto.
     pub fn files(&self) -> &[PathBuf; 2] {
         &self.files
     }
@@ -75,9 +66,6 @@ impl Library {
     }
 
     /// Fails unless every one of `pids` has these two mapped, and no other libssl or libcrypto.
-    ///
-    /// # Errors
-    /// One has not: [`Fault::Input`], for then another library would be measured than the one that was named.
     pub(super) fn require_mapped(&self, pids: &[u32]) -> Result<()> {
         for &pid in pids {
             let mapped = mapped_libraries(pid)?.into_iter().map(|library| library.path);

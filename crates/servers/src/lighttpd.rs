@@ -18,17 +18,14 @@ use super::programs::{self, Package};
 use super::reload::Reload;
 use super::ticket_keys::{self, KEYS_FILE, Key};
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
-use super::{Place, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
+use super::{InstancePlace, Prepared, ServerSpec, ServerTls, open_files_max, protocol, rendered};
 
-/// The error log, in the instance's directory.
 const ERROR_LOG_FILE: &str = "error.log";
 const CONFIG_FILE: &str = "lighttpd.conf";
 /// The certificate and its key as the workers may read them: a reload reads them after the change of user.
 const CHAIN_FILE: &str = "chain.pem";
 const KEY_FILE: &str = "key.pem";
-/// Where modules are installed.
 const MODULE_DIRECTORIES: [&str; 3] = ["/usr/lib/lighttpd", "/usr/lib64/lighttpd", "/usr/local/lib/lighttpd"];
-/// What both experiments and remedies set.
 const CERTIFICATE: &str = "ssl.pemfile";
 const CERTIFICATE_KEY: &str = "ssl.privkey";
 const TICKET_KEY: &str = "ssl.stek-file";
@@ -53,7 +50,6 @@ pub(super) const PACKAGE: Package = Package {
     oldest: "",
 };
 
-/// The lighttpd that is installed.
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Lighttpd,
     package: Some(&PACKAGE),
@@ -107,8 +103,7 @@ fn lines(setting: Setting) -> Vec<String> {
     }
 }
 
-/// Writes the configuration and says how to start it.
-fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require("")?;
     let user = worker_user_of(spec, directory)?;
@@ -149,10 +144,9 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     })
 }
 
-/// What `lighttpd -v` says.
 fn version(program: &Path) -> String {
-    let said = programs::output_of(program, &["-v"]);
-    said.lines().next().unwrap_or("lighttpd of unknown version").split(" - ").next().unwrap_or_default().to_owned()
+    let output = programs::output_of(program, &["-v"]);
+    output.lines().next().unwrap_or("lighttpd of unknown version").split(" - ").next().unwrap_or_default().to_owned()
 }
 
 /// The whole configuration file. Everything not set here is lighttpd's default.
@@ -160,7 +154,7 @@ fn version(program: &Path) -> String {
 #[template(path = "lighttpd.conf", escape = "none")]
 struct Configuration<'a> {
     spec: &'a ServerSpec,
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     user: Option<&'a WorkerUser>,
     open_files: u64,
     own: &'a str,
@@ -178,7 +172,7 @@ fn stek(key: &Key) -> Vec<u8> {
     words.into_iter().flat_map(u32::to_ne_bytes).chain(*key).collect()
 }
 
-fn tls_settings(tls: &ServerTls, place: Place, user: Option<&WorkerUser>) -> Result<Vec<String>> {
+fn tls_settings(tls: &ServerTls, place: InstancePlace, user: Option<&WorkerUser>) -> Result<Vec<String>> {
     let directory = place.own;
     let [lowest, highest] = tls.version_range();
     let mut options = vec!["ServerPreference"];
@@ -210,17 +204,14 @@ fn tls_settings(tls: &ServerTls, place: Place, user: Option<&WorkerUser>) -> Res
 /// Requests of a kept connection: lighttpd's own number.
 const KEPT_REQUESTS: u32 = 1000;
 
-/// What is asked of an installed server.
 #[derive(Debug, Default)]
 pub(super) struct AskedSettings {
-    /// Names with their values.
     pub(super) settings: Vec<(&'static str, String)>,
-    /// Commands to OpenSSL.
     pub(super) commands: Vec<(&'static str, String)>,
 }
 
 /// The settings for that. `tls`: the same with all that goes with it.
-pub(super) fn asked_settings(asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<AskedSettings> {
+pub(super) fn asked_settings(asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<AskedSettings> {
     let mut new = AskedSettings::default();
     let mut file = |name, path: &Path| {
         new.settings.push((name, format!("\"{}\"", plain(path)?)));
@@ -276,7 +267,6 @@ fn session_cache(state: &str) -> String {
     format!("\"ssl.session-cache\" => \"{state}\"")
 }
 
-/// A path inside quotes.
 fn plain(path: &Path) -> Result<&str> {
     programs::writable(path, "lighttpd", "\" \\")
 }

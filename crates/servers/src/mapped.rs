@@ -14,27 +14,20 @@ const AT_SECURE: u64 = 23;
 /// A file mapped executable into a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MappedLibrary {
-    /// Path as mapped.
     pub path: PathBuf,
     /// The file was replaced or removed since (a package upgrade): what runs is not what is installed.
     pub deleted: bool,
 }
 
-/// A piece of such a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedCode {
-    /// Where it is mapped.
     pub addresses: Range<u64>,
     /// How far behind the beginning of the file it begins.
     pub offset_bytes: u64,
-    /// The file.
     pub library: MappedLibrary,
 }
 
 /// The code of files that a process has mapped, from `/proc/PID/maps`.
-///
-/// # Errors
-/// It cannot be read.
 pub fn mapped_code(pid: u32) -> Result<Vec<MappedCode>> {
     let path = format!("/proc/{pid}/maps");
     let maps = fs::read_to_string(&path).with_context(|| match process_tree::is_gone(pid) {
@@ -97,7 +90,6 @@ pub fn require_mapped(pids: &[u32], library: &Path) -> Result<()> {
     Ok(())
 }
 
-/// libssl or libcrypto, by file name.
 pub fn is_openssl(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("libssl.so") || name.starts_with("libcrypto.so")

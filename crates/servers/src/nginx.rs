@@ -17,16 +17,14 @@ use super::reload::Reload;
 use super::session_log::SessionLog;
 use super::worker_user::{WorkerUser, create_for_workers, worker_user_of};
 use super::{
-    Place, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, open_files_max, protocol, rendered, ticket_keys,
+    InstancePlace, Prepared, SESSION_LOG_FILE, ServerSpec, ServerTls, open_files_max, protocol, rendered, ticket_keys,
 };
 
-/// The error log, in the instance's directory.
 pub const ERROR_LOG_FILE: &str = "error.log";
 const OBJECT_LOG_FILE: &str = "objects.log";
 const CONFIG_FILE: &str = "nginx.conf";
 /// Most connections of a worker; fewer where the limit of open files demands it.
 const WORKER_CONNECTIONS: u64 = 16_384;
-/// Directives that both experiments and remedies have.
 const CERTIFICATE: &str = "ssl_certificate";
 const CERTIFICATE_KEY: &str = "ssl_certificate_key";
 const GROUPS: &str = "ssl_ecdh_curve";
@@ -35,7 +33,6 @@ const TICKET_KEY: &str = "ssl_session_ticket_key";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
 
-/// The program. Its dispatcher needs it too.
 pub(super) const PACKAGE: Package = Package {
     title: "nginx",
     programs: &["nginx"],
@@ -46,7 +43,6 @@ pub(super) const PACKAGE: Package = Package {
     oldest: "1.19.4",
 };
 
-/// The nginx that is installed.
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Nginx,
     package: Some(&PACKAGE),
@@ -115,8 +111,7 @@ fn ticket_key_lines(keys: TicketKeys) -> Vec<String> {
     }
 }
 
-/// Writes the configuration and says how to start it.
-fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require(" or use --server builtin")?;
     let user = worker_user_of(spec, directory)?;
@@ -146,7 +141,6 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
     })
 }
 
-/// The arguments that start it in a directory, with this configuration.
 pub(super) fn arguments(program: &Path, directory: &Path, error_log: &Path, config: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["-p".into(), directory.into(), "-c".into(), config.into()];
     if takes_log(program) {
@@ -160,7 +154,6 @@ pub(super) fn takes_log(program: &Path) -> bool {
     programs::output_of(program, &["-h"]).contains("-e filename")
 }
 
-/// What `nginx -v` says, and the OpenSSL it runs with.
 pub fn version(program: &Path) -> String {
     let output = programs::output_of(program, &["-V"]);
     if output.is_empty() {
@@ -175,7 +168,7 @@ pub fn version(program: &Path) -> String {
 #[template(path = "nginx.conf", escape = "none")]
 struct Configuration<'a> {
     spec: &'a ServerSpec,
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     user: Option<&'a WorkerUser>,
     is_root: bool,
     connections: u64,
@@ -189,7 +182,7 @@ pub(super) fn worker_connections() -> u64 {
     WORKER_CONNECTIONS.min(open_files_max().saturating_sub(OTHER_FILES)).max(OTHER_FILES)
 }
 
-pub(super) fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String>> {
+pub(super) fn tls_directives(tls: &ServerTls, place: InstancePlace) -> Result<Vec<String>> {
     let mut directives = vec![
         format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
         format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),
@@ -212,7 +205,7 @@ pub(super) fn tls_directives(tls: &ServerTls, place: Place) -> Result<Vec<String
 }
 
 /// The directives of files with ticket keys, which are written.
-fn ticket_key_files(keys: TicketKeys, place: Place) -> Result<Vec<String>> {
+fn ticket_key_files(keys: TicketKeys, place: InstancePlace) -> Result<Vec<String>> {
     let keys = ticket_keys::of_run(place.run, keys)?;
     let written = keys.iter().enumerate().map(|(number, key)| {
         let path = place.own.join(format!("ticket-key-{number}"));
@@ -247,7 +240,6 @@ fn session_cache(cache: SessionCache) -> &'static str {
     }
 }
 
-/// A path as a parameter.
 fn quoted(path: &Path) -> Result<String> {
     Ok(format!("\"{}\"", escaped(path)?))
 }

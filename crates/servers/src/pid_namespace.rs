@@ -32,7 +32,7 @@ pub(super) fn enter() -> Result<bool> {
     }
 }
 
-/// A kernel without such namespaces.
+/// Error of a kernel without PID namespaces.
 const NOT_SUPPORTED: Option<i32> = Some(Errno::INVAL.raw_os_error());
 
 /// Starts the server and waits until the namespace has no other process. Answers the exit status for this process.

@@ -17,18 +17,14 @@ use tlsdyno_sys as sys;
 
 use super::view::View;
 
-/// A server program as distributions have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Package {
-    /// What messages call it.
     pub title: &'static str,
     /// What its program is called: Debian's name first.
     pub programs: &'static [&'static str],
     /// Arguments for which the program says its version, in one line or first of all.
     pub version: &'static [&'static str],
-    /// Debian's packages, separated by blanks.
     pub debian: &'static str,
-    /// The service that Debian starts with it.
     pub service: Option<&'static str>,
     /// The first version that takes the configuration that is written for it; empty: any will do.
     pub oldest: &'static str,
@@ -36,23 +32,19 @@ pub struct Package {
 
 impl Package {
     /// Whether it says of itself that it is older than what works.
-    pub fn is_too_old(&self, said: &str) -> bool {
+    pub fn is_too_old(&self, output: &str) -> bool {
         let numbers = |text: &str| -> Option<Vec<u32>> {
             let mut words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
             words.find(|word| word.contains('.'))?.split('.').map(|number| number.parse().ok()).collect()
         };
-        numbers(said).zip(numbers(self.oldest)).is_some_and(|(own, oldest)| own < oldest)
+        numbers(output).zip(numbers(self.oldest)).is_some_and(|(own, oldest)| own < oldest)
     }
 
-    /// Where the program is installed, if it is.
     pub fn installed(&self) -> Option<PathBuf> {
         self.programs.iter().find_map(|name| find(name))
     }
 
     /// Where the program is installed. `otherwise`: what else one can do, to follow the advice to install it.
-    ///
-    /// # Errors
-    /// How to install it; [`Fault::Environment`].
     pub fn require(&self, otherwise: &str) -> Result<PathBuf> {
         let found = self.installed().with_context(|| {
             let service = match self.service {
@@ -72,7 +64,6 @@ impl Package {
 /// Servers live here on most distributions, and a plain user's PATH often lacks these.
 const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"];
 
-/// The program's path: first in PATH, then in the directories for system programs.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(SYSTEM_DIRECTORIES.iter().map(PathBuf::from));
@@ -83,21 +74,17 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// than 5 s.
 pub fn output_of(program: &Path, arguments: &[&str]) -> String {
     let arguments = arguments.iter().map(Into::into).collect();
-    let said = ask(program, arguments, Duration::from_secs(5));
-    said.map_or_else(
+    let output = ask(program, arguments, Duration::from_secs(5));
+    output.map_or_else(
         |_| String::new(),
-        |said| String::from_utf8_lossy(&[&*said.out, &*said.error].concat()).into_owned(),
+        |output| String::from_utf8_lossy(&[&*output.out, &*output.error].concat()).into_owned(),
     )
 }
 
-/// What a program of somebody else said.
 #[derive(Debug)]
-pub struct Said {
-    /// How it ended.
+pub struct ProgramOutput {
     pub status: ExitStatus,
-    /// Its standard output.
     pub out: Vec<u8>,
-    /// Its standard error.
     pub error: Vec<u8>,
     /// What held it back, for whoever is told that it ran.
     pub held: &'static str,
@@ -106,11 +93,8 @@ pub struct Said {
 /// Runs a program with these arguments once in the life of this process, and answers what it said then. It may run
 /// commands of a configuration: as root it can write nothing but a directory of its own, has a network without anybody
 /// in it, and all its processes end with it. Other users run it as they are.
-///
-/// # Errors
-/// It cannot be run, or takes longer than `patience`.
-pub fn ask(program: &Path, arguments: Vec<OsString>, patience: Duration) -> Result<Arc<Said>, String> {
-    type Answers = BTreeMap<(PathBuf, Vec<OsString>), Result<Arc<Said>, String>>;
+pub fn ask(program: &Path, arguments: Vec<OsString>, patience: Duration) -> Result<Arc<ProgramOutput>, String> {
+    type Answers = BTreeMap<(PathBuf, Vec<OsString>), Result<Arc<ProgramOutput>, String>>;
     static ANSWERS: Mutex<Answers> = Mutex::new(BTreeMap::new());
     let mut answers = ANSWERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let program = program.to_str().filter(|name| !name.contains('/')).and_then(find).unwrap_or_else(|| program.into());
@@ -131,7 +115,7 @@ pub(super) fn run_held(
     view: View,
     variables: &BTreeMap<String, String>,
     is_alone: bool,
-) -> Result<Said> {
+) -> Result<ProgramOutput> {
     let scratch = tempfile::tempdir().context("make a directory")?;
     let (started, begun) = mpsc::channel();
     let (done, answer) = mpsc::channel();
@@ -150,12 +134,17 @@ pub(super) fn run_held(
             Err(error) => return drop(started.send(Err(error))),
         };
         let _ = started.send(Ok(Pid::from_child(&child)));
-        let said = child.wait_with_output();
-        let _ = done.send(said.map(|of| Said { status: of.status, out: of.stdout, error: of.stderr, held }));
+        let output = child.wait_with_output();
+        let _ = done.send(output.map(|output| ProgramOutput {
+            status: output.status,
+            out: output.stdout,
+            error: output.stderr,
+            held,
+        }));
     });
     let pid = begun.recv().context("start it")?.with_context(|| format!("run {}", program.display()))?;
     match answer.recv_timeout(patience) {
-        Ok(said) => said.context("read what it says"),
+        Ok(output) => output.context("read what it says"),
         Err(_) => {
             // Its thread waits for it still, so the number is nobody else's.
             let _ = kill_process(pid, Signal::KILL);
@@ -164,7 +153,6 @@ pub(super) fn run_held(
     }
 }
 
-/// What nothing holds back.
 const UNHELD: &str = "held back by nothing (that takes the rights of root)";
 
 /// Gives this thread a view of the file system in which only `scratch` can be written, a network with nobody in it if
@@ -183,20 +171,14 @@ fn hold_back(scratch: &Path, view: &View, is_alone: bool) -> &'static str {
 
 /// A module of a server, in the first of these directories that has it. `otherwise`: what stands behind the advice to
 /// install it.
-///
-/// # Errors
-/// How to install it; [`Fault::Environment`].
-pub fn require_module(of: &str, file: &str, directories: &[&str], otherwise: &str) -> Result<PathBuf> {
+pub fn require_module(server: &str, file: &str, directories: &[&str], otherwise: &str) -> Result<PathBuf> {
     let found = directories.iter().map(|directory| Path::new(directory).join(file)).find(|path| path.exists());
     let missing =
-        || format!("{of}'s module {file} was not found in {}; install it ({otherwise})", directories.join(", "));
+        || format!("{server}'s module {file} was not found in {}; install it ({otherwise})", directories.join(", "));
     found.with_context(missing).or_fault(Fault::Environment)
 }
 
 /// A path as a configuration can hold it.
-///
-/// # Errors
-/// It is not UTF-8, or has a line end or one of `forbidden` in it, which the server cannot be given.
 pub fn writable<'path>(path: &'path Path, server: &str, forbidden: &str) -> Result<&'path str> {
     match path.to_str() {
         Some(text) if !text.contains(|c| c == '\n' || forbidden.contains(c) && c != ' ') => Ok(text),
@@ -230,11 +212,11 @@ mod tests {
         let counted = place.path().join("counted");
         let script = format!("echo x >> {}; echo $TMPDIR; exec 3<>/dev/tcp/127.0.0.1/9", counted.display());
         let run = |script: &str| ask(&find("bash").unwrap(), vec!["-c".into(), script.into()], Duration::from_secs(60));
-        let said = run(&script).unwrap();
-        assert!(Arc::ptr_eq(&said, &run(&script).unwrap()), "it ran once");
-        if geteuid().is_root() && said.held != UNHELD {
+        let output = run(&script).unwrap();
+        assert!(Arc::ptr_eq(&output, &run(&script).unwrap()), "it ran once");
+        if geteuid().is_root() && output.held != UNHELD {
             assert!(!counted.exists(), "it was read-only");
-            let error = String::from_utf8_lossy(&said.error);
+            let error = String::from_utf8_lossy(&output.error);
             assert!(error.contains("Read-only file system") && error.contains("unreachable"), "{error}");
             let of_its_own = run("touch $TMPDIR/x && echo $$").unwrap();
             assert_eq!(of_its_own.out, b"1\n", "{of_its_own:?}");
@@ -251,15 +233,15 @@ mod tests {
             service: Some("serverd"),
             oldest: "1.19.4",
         };
-        let told = |package: Package| format!("{:#}", package.require(" or wait").unwrap_err());
+        let message = |package: Package| format!("{:#}", package.require(" or wait").unwrap_err());
         assert_eq!(
-            told(package),
+            message(package),
             "Server was not found in PATH, /usr/sbin or /usr/local/sbin; install it (Debian: `apt-get install \
              server server-tls`; its service need not run: `systemctl disable --now serverd`) or wait"
         );
-        assert!(told(Package { service: None, ..package }).contains("server-tls`, which starts no service)"));
+        assert!(message(Package { service: None, ..package }).contains("server-tls`, which starts no service)"));
         let old = ["nginx version: nginx/1.18.0 (Ubuntu)", "nginx version: nginx/1.19.4", "1.22.1", "says no version"];
-        assert_eq!(old.map(|said| package.is_too_old(said)), [true, false, false, false]);
+        assert_eq!(old.map(|output| package.is_too_old(output)), [true, false, false, false]);
         assert!(!Package { oldest: "", ..package }.is_too_old("nginx version: nginx/1.18.0"));
     }
 

@@ -44,7 +44,6 @@ impl Origin {
         if let Origin::Server(address) = self { Some(*address) } else { None }
     }
 
-    /// Where connections go to.
     pub(super) fn addresses(&self) -> &[SocketAddr] {
         match self {
             Origin::Server(one) | Origin::Dispatcher(one) => std::slice::from_ref(one),
@@ -62,7 +61,7 @@ impl Origin {
 }
 
 impl Proxy {
-    /// Those that can choose a server for each request.
+    /// Proxies that can choose a server for each request.
     pub const FRONT_ENDS: [Proxy; 2] = [Proxy::Haproxy, Proxy::Nginx];
 
     /// The server that it is; `None`: stunnel, which serves nothing.
@@ -86,9 +85,6 @@ impl Proxy {
     }
 
     /// Refuses a proxy that is not installed. `otherwise`: what else one can do.
-    ///
-    /// # Errors
-    /// What is missing and how to install it; [`tlsdyno_base::fault::Fault::Environment`].
     pub fn refuse_missing(self, otherwise: &str) -> Result<()> {
         self.package().map_or(Ok(()), |package| package.require(otherwise).map(drop))
     }
@@ -96,9 +92,6 @@ impl Proxy {
 
 /// Starts a proxy in front of the origin of `spec`, whose `kind` does not count, in a directory of its own inside
 /// `run`.
-///
-/// # Errors
-/// Its program is missing (with the remedy), or it does not start (with what it said).
 pub fn start_proxy(proxy: Proxy, spec: &ServerSpec, run: &Path) -> Result<Instance> {
     let started = match proxy.server() {
         Some(kind) => start(&ServerSpec { kind, ..spec.clone() }, run),

@@ -38,7 +38,6 @@ const EXERCISE_MAX: Duration = Duration::from_secs(5);
 pub struct Quota {
     /// The processors that were written last, as the bits of a number.
     limit_bits: AtomicU64,
-    /// Where it is in the file system.
     pub path: PathBuf,
     version: Version,
     /// Made here, so that it must be joined besides the group that accounts for the server; otherwise it is that one.
@@ -49,9 +48,6 @@ impl Quota {
     /// Limits what joins [`Quota::path`] to the time of `cpus` processors (0.35: 3.5 ms in every 10 ms). A process is
     /// in one group of a hierarchy only: where the server's `account` lies in the hierarchy of the quota, that
     /// group gets it.
-    ///
-    /// # Errors
-    /// No usable hierarchy, or no right to write there; the remedy.
     pub fn set(cpus: f64, account: Option<&Cgroup>) -> Result<Quota> {
         Quota::try_set(cpus, account).context(
             "this machine does not let tlsdyno limit CPU time: processors with a `speed` below 1, and backends with \
@@ -74,9 +70,6 @@ impl Quota {
     }
 
     /// Limits the group to the time of so many processors from now on; `None`: to nothing.
-    ///
-    /// # Errors
-    /// The kernel does not take it.
     pub fn limit(&self, cpus: Option<f64>) -> Result<()> {
         let sensible = cpus.is_none_or(|cpus| cpus > 0.0 && cpus.is_finite());
         ensure!(sensible, "a quota of {} processors makes no sense", cpus.unwrap_or_default());
@@ -136,9 +129,6 @@ impl Quota {
     /// Lets loops run in the group and answers how often they were stopped: whether the quota does what its files say.
     /// One more loop than the quota has processors, so that they reach it also where other work takes a part of
     /// each processor.
-    ///
-    /// # Errors
-    /// No shell, or the group cannot be joined or read.
     pub fn exercise(&self) -> Result<u64> {
         // Bounded, in case that nobody is left to end it.
         let script = "echo 0 > \"$1/cgroup.procs\" && i=0; while [ $i -lt 6000000 ]; do i=$((i+1)); done";
@@ -169,9 +159,6 @@ impl Drop for Quota {
 }
 
 /// Whether this machine lets us limit CPU time at all: tries it on a group without processes.
-///
-/// # Errors
-/// Those of [`Quota::set`].
 pub fn require() -> Result<()> {
     Quota::set(1.0, None).map(drop)
 }
@@ -186,7 +173,7 @@ pub fn period_us(cpus: f64) -> u64 {
     if (cpus * PERIOD_US as f64).round() < QUOTA_MIN_US as f64 { LONG_PERIOD_US } else { PERIOD_US }
 }
 
-/// CPU time in each period.
+/// CPU time in each period of the quota.
 fn microseconds(cpus: f64) -> u64 {
     (cpus * period_us(cpus) as f64).round() as u64
 }

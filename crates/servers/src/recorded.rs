@@ -24,7 +24,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const KEPT_BYTES_MAX: usize = 256 << 20;
 /// What an answer takes beside its bytes and its request, about.
 const BYTES_BESIDE: usize = 256;
-/// Parents of a copy's process that are looked at.
 const PARENTS_MAX: usize = 16;
 /// What an answer may depend on, beside method and target.
 const ASKED_BY: [&str; 11] = [
@@ -43,12 +42,9 @@ const ASKED_BY: [&str; 11] = [
 
 /// Replays the answers of an application (`HOST:PORT`, or `unix:PATH`) at a socket that this process makes. It takes
 /// requests without a body only (GET, HEAD), so that nothing is changed, and asks one after the other.
-///
-/// # Errors
-/// The socket cannot be made.
 pub fn replay(application: &str, socket: &Path) -> io::Result<()> {
     static ALL: Mutex<BTreeMap<String, Arc<Recorded>>> = Mutex::new(BTreeMap::new());
-    let recorded = locked(&ALL).entry(application.to_owned()).or_insert_with(|| Recorded::of(application)).clone();
+    let recorded = locked(&ALL).entry(application.to_owned()).or_insert_with(|| Recorded::new(application)).clone();
     // One that is left over from the last start of this copy.
     let _ = fs::remove_file(socket);
     let listener = UnixListener::bind(socket)?;
@@ -84,10 +80,9 @@ impl Drop for Room {
     }
 }
 
-/// What all answers take.
+/// Memory of all kept answers, bytes.
 static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// An answer, byte for byte.
 struct Answer {
     bytes: Vec<u8>,
     persists: bool,
@@ -95,19 +90,19 @@ struct Answer {
 }
 
 /// Where an answer is kept. Whoever asks first holds the lock until it is there.
-type Place = Arc<Mutex<Option<Arc<Answer>>>>;
+type AnswerSlot = Arc<Mutex<Option<Arc<Answer>>>>;
 
 struct Recorded {
     application: String,
-    answers: Mutex<HashMap<Vec<u8>, Place>>,
+    answers: Mutex<HashMap<Vec<u8>, AnswerSlot>>,
     /// Held while the application is asked.
     asking: Mutex<()>,
-    /// Processes of copies, with the start of each.
+    /// Start times of the copies' processes, by process id.
     of_copies: Mutex<HashMap<u32, u64>>,
 }
 
 impl Recorded {
-    fn of(application: &str) -> Arc<Recorded> {
+    fn new(application: &str) -> Arc<Recorded> {
         Arc::new(Recorded {
             application: application.to_owned(),
             answers: Mutex::default(),
@@ -297,7 +292,7 @@ mod tests {
         (directory, socket)
     }
 
-    fn said(socket: &Path, requests: &str) -> String {
+    fn answer_to(socket: &Path, requests: &str) -> String {
         let mut stream = UnixStream::connect(socket).unwrap();
         stream.write_all(requests.as_bytes()).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -312,24 +307,24 @@ mod tests {
         let (_first, socket) = replayed(&application);
         let (_second, other) = replayed(&application);
         let old = "GET /a HTTP/1.0\r\nX-Request-Id: 1\r\n\r\n";
-        assert_eq!(said(&socket, old), "HTTP/1.0 200 OK\r\n\r\n0");
-        assert_eq!(said(&other, &old.replace("Id: 1", "Id: 2")), "HTTP/1.0 200 OK\r\n\r\n0");
-        assert_eq!(said(&socket, &old.replace("/a", "/b")), "HTTP/1.0 200 OK\r\n\r\n1");
-        assert_eq!(said(&socket, &old.replace("X-Request-Id", "Cookie")), "HTTP/1.0 200 OK\r\n\r\n2");
+        assert_eq!(answer_to(&socket, old), "HTTP/1.0 200 OK\r\n\r\n0");
+        assert_eq!(answer_to(&other, &old.replace("Id: 1", "Id: 2")), "HTTP/1.0 200 OK\r\n\r\n0");
+        assert_eq!(answer_to(&socket, &old.replace("/a", "/b")), "HTTP/1.0 200 OK\r\n\r\n1");
+        assert_eq!(answer_to(&socket, &old.replace("X-Request-Id", "Cookie")), "HTTP/1.0 200 OK\r\n\r\n2");
         // On one connection, which goes on.
         let new = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2);
-        assert_eq!(said(&socket, &new).matches("\r\n1\r\n3\r\n0\r\n").count(), 2);
+        assert_eq!(answer_to(&socket, &new).matches("\r\n1\r\n3\r\n0\r\n").count(), 2);
         // nginx calls what is behind a socket localhost.
-        let host = said(&socket, "GET /host HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        let host = answer_to(&socket, "GET /host HTTP/1.0\r\nHost: localhost\r\n\r\n");
         assert!(host.contains(&format!("Host: {application}\r\n")), "{host}");
     }
 
     #[test]
     fn what_would_change_something_is_refused() {
         let (_directory, socket) = replayed("127.0.0.1:1");
-        assert!(said(&socket, "POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(said(&socket, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 502 "));
-        assert!(said(&socket, "\x16\x03\x01\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        assert!(answer_to(&socket, "POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").starts_with("HTTP/1.1 405 "));
+        assert!(answer_to(&socket, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 502 "));
+        assert!(answer_to(&socket, "\x16\x03\x01\r\n\r\n").starts_with("HTTP/1.1 400 "));
     }
 
     /// The process that asks counts, whoever it runs as.

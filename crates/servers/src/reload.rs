@@ -9,44 +9,31 @@ use tlsdyno_base::{listening, process_tree};
 
 /// How long a server may take until its new workers are there.
 const RELOADED_WITHIN: Duration = Duration::from_secs(15);
-/// Pause between two looks.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What a server's reload is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reload {
-    /// It has none, or none that is known.
+    /// The server has no reload, or none that is known.
     #[default]
     Unknown,
     /// Its first process takes this signal and starts workers anew; the old ones end with their connections.
     NewWorkers {
-        /// The signal.
         signal: Signal,
-        /// So many new workers at least are there once it is done.
+        /// Minimum number of new workers after a reload.
         at_least: usize,
         /// Old workers stop listening at once, whatever connections they have.
         old_stop_listening: bool,
     },
     /// Its process takes this signal, stays, and says in its error log that it has started again.
-    Restart {
-        /// The signal.
-        signal: Signal,
-        /// What it says.
-        says: &'static str,
-    },
+    Restart { signal: Signal, says: &'static str },
 }
 
-/// A server about to reload.
 pub struct Subject<'a> {
-    /// Its first process.
     pub first: u32,
-    /// Its workers now.
     pub workers: &'a dyn Fn() -> Vec<u32>,
-    /// All of its logs now.
-    pub said: &'a dyn Fn() -> String,
+    pub logs: &'a dyn Fn() -> String,
 }
 
-/// Tells the server to reload and waits until it has.
 pub fn reload(how: Reload, subject: &Subject) -> Result<()> {
     let first = i32::try_from(subject.first).ok().and_then(Pid::from_raw).context("the server has no process")?;
     let tell = |signal: Signal| {
@@ -67,7 +54,7 @@ pub fn reload(how: Reload, subject: &Subject) -> Result<()> {
             await_that(subject, "an old worker listens on", done)
         }
         Reload::Restart { signal, says } => {
-            let times = || (subject.said)().matches(says).count();
+            let times = || (subject.logs)().matches(says).count();
             let (before, listening) = (times(), listening_processes(subject.first));
             tell(signal)?;
             await_that(subject, "it did not say that it started again", || times() > before)?;
@@ -79,7 +66,6 @@ pub fn reload(how: Reload, subject: &Subject) -> Result<()> {
     }
 }
 
-/// How many processes of the server listen.
 fn listening_processes(first: u32) -> usize {
     let descendants = process_tree::descendants(first).into_iter().map(|process| process.pid);
     let processes = descendants.chain([first]);
@@ -89,6 +75,6 @@ fn listening_processes(first: u32) -> usize {
 fn await_that(subject: &Subject, otherwise: &str, done: impl Fn() -> bool) -> Result<()> {
     let is_done = until(RELOADED_WITHIN, POLL, || anyhow::Ok(done()), |done| *done)?;
     let seconds = RELOADED_WITHIN.as_secs();
-    ensure!(is_done, "the server has not reloaded after {seconds} s: {otherwise}; its log:\n{}", (subject.said)());
+    ensure!(is_done, "the server has not reloaded after {seconds} s: {otherwise}; its log:\n{}", (subject.logs)());
     Ok(())
 }

@@ -28,9 +28,6 @@ pub struct RunDirectory {
 impl RunDirectory {
     /// Makes the directory, and removes those of owners that are gone. Only this user, and as root the workers' user
     /// too, may pass through.
-    ///
-    /// # Errors
-    /// It cannot be made; as root, that there is no user for workers.
     pub fn create() -> Result<RunDirectory> {
         let directory = RunDirectory::create_closed()?;
         make_private(&directory.path)?;
@@ -38,9 +35,6 @@ impl RunDirectory {
     }
 
     /// The same for a user's own command: as root, whoever its workers run as may pass through.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn create_for_command() -> Result<RunDirectory> {
         let directory = RunDirectory::create_closed()?;
         if rustix::process::geteuid().is_root() {
@@ -61,7 +55,6 @@ impl RunDirectory {
         Ok(RunDirectory { path: directory.keep(), _guard: guard })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -107,7 +100,6 @@ fn remove_stale(parent: &Path) {
     }
 }
 
-/// Process id and start time in the name of a run directory.
 fn parse_owner(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

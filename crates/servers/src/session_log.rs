@@ -8,7 +8,6 @@ use anyhow::{Context, Result, bail};
 /// A log with a line for each request: `MARK RESUMED PROTOCOL CIPHER NUMBER`, in the words of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLog {
-    /// Where it is.
     pub path: PathBuf,
     /// What its lines begin with, where others stand among them.
     pub mark: &'static str,
@@ -18,10 +17,8 @@ pub struct SessionLog {
     pub first: &'static str,
 }
 
-/// What a log of sessions says in sum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Requests logged.
     pub requests: u64,
     /// Connections that made at least one request.
     pub connections: u64,
@@ -32,7 +29,6 @@ pub struct SessionCounts {
 }
 
 impl SessionLog {
-    /// Reads the whole log.
     pub fn read(&self) -> Result<SessionCounts> {
         let text = std::fs::read_to_string(&self.path).with_context(|| format!("read {}", self.path.display()))?;
         let mut counts = SessionCounts::default();

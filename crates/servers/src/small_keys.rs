@@ -9,11 +9,8 @@ use anyhow::{Context, Result};
 
 use super::ServerSpec;
 
-/// The variable that names OpenSSL's configuration.
 const VARIABLE: &str = "OPENSSL_CONF";
-/// The configuration, in the instance's directory.
 const FILE: &str = "openssl.cnf";
-/// Where nothing else is configured.
 const BEGINNING: &str = "# Made by tlsdyno for one run.\nopenssl_conf = init\n";
 /// Goes on in the section of what a provider's configuration has already (config(5): sections may be reopened).
 const SECURITY_LEVEL: &str = "\
@@ -26,9 +23,6 @@ CipherString = DEFAULT:@SECLEVEL=0
 ";
 
 /// The environment of a server, with a configuration of OpenSSL in `directory` that takes its key, where that is small.
-///
-/// # Errors
-/// The configuration cannot be read or written.
 pub(super) fn environment(spec: &ServerSpec, directory: &Path) -> Result<Vec<(OsString, OsString)>> {
     let mut environment = spec.handed.environment.clone();
     // A user's own server has the configuration of its user.

@@ -11,10 +11,9 @@ use tlsdyno_tls::Version;
 
 use super::instance::{Instance, start_by};
 use super::programs::{self, Package};
-use super::{Origin, Place, Prepared, ServerSpec, ServerTls, rendered};
+use super::{InstancePlace, Origin, Prepared, ServerSpec, ServerTls, rendered};
 
 const CONFIG_FILE: &str = "stunnel.conf";
-/// Chain and key in one file.
 const CERTIFICATE_FILE: &str = "certificate.pem";
 pub(super) const PACKAGE: Package = Package {
     title: "stunnel",
@@ -25,12 +24,11 @@ pub(super) const PACKAGE: Package = Package {
     oldest: "",
 };
 
-/// Starts it in front of the origin of `spec`.
 pub(super) fn start(spec: &ServerSpec, run: &Path) -> Result<Instance> {
     start_by(spec, run, |place| prepare(spec, place))
 }
 
-fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
+fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     let (Some(tls), Some(origin)) = (&spec.tls, spec.origin.as_ref().and_then(Origin::server)) else {
         bail!("stunnel needs TLS settings and a server behind it");
     };
@@ -54,9 +52,9 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
         lists: lists.into_iter().filter_map(|(name, list)| Some((name, list?))).collect(),
     })?;
     let path = place.write(CONFIG_FILE, &config)?;
-    let said = programs::output_of(&program, PACKAGE.version);
+    let output = programs::output_of(&program, PACKAGE.version);
     let number = |line: &str| Some(line.trim_start_matches(['[', ' ', ':', ']']).strip_prefix("stunnel ")?.to_owned());
-    let version = said.lines().find_map(number).unwrap_or("of unknown version".to_owned());
+    let version = output.lines().find_map(number).unwrap_or("of unknown version".to_owned());
     Ok(Prepared {
         config,
         version: format!("stunnel {}", version.split(" on ").next().unwrap_or_default()),
@@ -70,7 +68,7 @@ fn prepare(spec: &ServerSpec, place: Place) -> Result<Prepared> {
 struct Configuration<'a> {
     tls: &'a ServerTls,
     origin: SocketAddr,
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     certificate: &'a str,
     lowest: &'static str,
     highest: &'static str,

@@ -84,7 +84,6 @@ impl Supervised {
         Ok(started)
     }
 
-    /// How the server ended; `None` while any of its processes lives.
     pub fn ended(&mut self) -> Option<&str> {
         self.read_events();
         self.ended.as_deref()
@@ -176,7 +175,6 @@ pub struct DirectoryGuard {
 }
 
 impl DirectoryGuard {
-    /// Starts guarding.
     pub fn start(directory: &Path) -> Result<DirectoryGuard> {
         let process = own_executable()?
             .arg("supervise")

@@ -28,11 +28,9 @@ use tlsdyno_base::{interrupt, private, process_tree};
 use super::launch::{Launch, STDERR_FILE, STDOUT_FILE, own_executable};
 use super::pid_namespace;
 
-/// A line that the supervisor writes to tlsdyno.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The server's first process runs.
     Started {
         /// Its process id, which is also its process group.
         pid: u32,
@@ -41,19 +39,16 @@ pub enum Event {
         root: u32,
     },
     /// No process of the server is left.
-    Ended {
-        /// How the first process ended, in words.
-        status: String,
-    },
+    Ended { status: String },
 }
 
 /// What the owner writes when it ends the server in order, rather than dies.
 pub const END: &[u8] = b"end\n";
 /// The variable that names libraries to load first, ld.so(8).
 const PRELOAD: &str = "LD_PRELOAD";
-/// How long one look at a server that starts waits for the next.
+/// Pause between two checks of a server that starts.
 const STARTING_POLL: Duration = Duration::from_millis(1);
-/// How long one look at dying processes waits for the next.
+/// Pause between two checks of dying processes.
 const DYING_POLL: Duration = Duration::from_millis(2);
 
 /// Runs the supervisor until its standard input ends (or SIGTERM, SIGINT, SIGHUP), then cleans up.
@@ -83,7 +78,6 @@ pub fn supervise(note: Option<&Path>, directory: &Path) -> Result<()> {
 struct Server {
     pid: Pid,
     is_namespaced: bool,
-    /// How it ended, once it has.
     status: Option<String>,
     /// The end of the whole server was reported.
     reported: bool,
@@ -175,9 +169,9 @@ fn watch(
             return Ok(());
         }
         if stdin_ready && !is_orphaned {
-            let said = rustix::io::read(&stdin, &mut scratch).unwrap_or(0);
-            is_orphaned = said == 0 && outlives_owner && !has_ended;
-            if said > 0 || !is_orphaned {
+            let bytes = rustix::io::read(&stdin, &mut scratch).unwrap_or(0);
+            is_orphaned = bytes == 0 && outlives_owner && !has_ended;
+            if bytes > 0 || !is_orphaned {
                 return Ok(());
             }
         }

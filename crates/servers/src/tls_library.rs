@@ -12,7 +12,6 @@ use tlsdyno_base::fault::Fault;
 use super::library::texts_of_openssl;
 use super::mapped::{self, MappedLibrary};
 
-/// What works with every TLS library.
 const FROM_OUTSIDE: &str = "Nothing can be put into it, so that no part of it can be replaced or doubled; measure it \
                             from outside: `tlsdyno load URL`, `tlsdyno reuse URL`, or two builds of it by `tlsdyno \
                             compare --run … --run …`";
@@ -44,9 +43,6 @@ const INSIDE: [(&str, &str); 8] = [
     ("GnuTLS", "GnuTLS"),
 ];
 /// Refuses a server none of whose processes has mapped an OpenSSL 3.
-///
-/// # Errors
-/// None has; what they have instead ([`Fault::Environment`]). A process that cannot be looked at is another error.
 pub fn require_openssl(pids: &[u32]) -> Result<()> {
     let mut found = None;
     for &pid in pids {
@@ -59,8 +55,8 @@ pub fn require_openssl(pids: &[u32]) -> Result<()> {
     let Some((pid, has)) = found else { return Ok(()) };
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let program = program.display();
-    let said = anyhow!("the server (process {pid}, {program}) has no shared OpenSSL 3: {has}. {FROM_OUTSIDE}");
-    Err(Fault::Environment.of(said))
+    let error = anyhow!("the server (process {pid}, {program}) has no shared OpenSSL 3: {has}. {FROM_OUTSIDE}");
+    Err(Fault::Environment.wrap(error))
 }
 
 fn is_openssl_3(path: &Path) -> bool {
@@ -68,7 +64,6 @@ fn is_openssl_3(path: &Path) -> bool {
     mapped::is_openssl(path) && !["libssl.so.1", "libcrypto.so.1"].iter().any(|old| name.starts_with(old))
 }
 
-/// What such a process has instead, in words.
 fn name(pid: u32, libraries: &[MappedLibrary]) -> String {
     let file_name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let shared = |library: &MappedLibrary| {
@@ -121,22 +116,22 @@ mod tests {
 
     #[test]
     fn what_is_part_of_a_program_is_named() {
-        let of = |text: &str| inside(format!("\x7fELF…\0{text}\0").as_bytes());
-        assert_eq!(of("OpenSSL 3.0.19 27 Jan 2026").as_deref(), Some("OpenSSL 3.0.19"));
-        assert_eq!(of("OpenSSL 1.1.1 (compatible; BoringSSL)").as_deref(), Some("BoringSSL"));
-        assert_eq!(of("OpenSSL 1.1.1 (compatible; AWS-LC 1.61.4)").as_deref(), Some("AWS-LC"));
-        assert_eq!(of("AWS-LC\0…/rustls-0.23.46/src/server/hs.rs").as_deref(), Some("rustls"));
+        let library_in = |text: &str| inside(format!("\x7fELF…\0{text}\0").as_bytes());
+        assert_eq!(library_in("OpenSSL 3.0.19 27 Jan 2026").as_deref(), Some("OpenSSL 3.0.19"));
+        assert_eq!(library_in("OpenSSL 1.1.1 (compatible; BoringSSL)").as_deref(), Some("BoringSSL"));
+        assert_eq!(library_in("OpenSSL 1.1.1 (compatible; AWS-LC 1.61.4)").as_deref(), Some("AWS-LC"));
+        assert_eq!(library_in("AWS-LC\0…/rustls-0.23.46/src/server/hs.rs").as_deref(), Some("rustls"));
         for nothing in ["", "OpenSSL is a registered trademark", "OpenSSL 3 is needed", "OpenSSL "] {
-            assert_eq!(of(nothing), None, "{nothing}");
+            assert_eq!(library_in(nothing), None, "{nothing}");
         }
     }
 
     #[test]
     fn shared_libraries_are_known_by_their_names() {
         let library = |path: &str| MappedLibrary { path: path.into(), deleted: false };
-        let of = |path: &str| name(u32::MAX, &[library(path)]);
-        assert!(of("/usr/lib/libgnutls.so.30.37.1").contains("GnuTLS (/usr/lib/libgnutls"));
-        assert!(of("/opt/libssl.so.1.1").contains("OpenSSL 1, which has no providers"));
+        let name_of = |path: &str| name(u32::MAX, &[library(path)]);
+        assert!(name_of("/usr/lib/libgnutls.so.30.37.1").contains("GnuTLS (/usr/lib/libgnutls"));
+        assert!(name_of("/opt/libssl.so.1.1").contains("OpenSSL 1, which has no providers"));
         assert!(is_openssl_3(Path::new("/usr/lib/libcrypto.so.3")) && is_openssl_3(Path::new("/x/libssl.so")));
         assert!(!is_openssl_3(Path::new("/usr/lib/libssl.so.1.1")) && !is_openssl_3(Path::new("/usr/lib/libc.so.6")));
     }
@@ -149,8 +144,8 @@ mod tests {
         stranger.kill().unwrap();
         stranger.wait().unwrap();
         assert_eq!(fault_of(&refused), Some(Fault::Environment));
-        let said = format!("{refused:#}");
-        assert!(said.contains("is not known") && said.contains("tlsdyno load URL"), "{said}");
+        let error = format!("{refused:#}");
+        assert!(error.contains("is not known") && error.contains("tlsdyno load URL"), "{error}");
         require_openssl(&[]).unwrap();
     }
 }

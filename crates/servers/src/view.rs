@@ -22,12 +22,10 @@ use tlsdyno_sys as sys;
 /// Directories of the root that get no layer: the system itself, and what the kernel makes.
 const WITHOUT_LAYER: [&str; 14] =
     ["bin", "boot", "dev", "lib", "lib32", "lib64", "libx32", "lost+found", "nix", "proc", "sbin", "srv", "sys", "usr"];
-/// Where documents usually are.
 const DOCUMENTS: [&str; 1] = ["/var/www"];
 /// The directory of layers in a server's private directory.
 const LAYERS: &str = "layers";
 
-/// What a server may write, for its launch note.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
@@ -43,15 +41,12 @@ pub struct View {
 
 impl View {
     /// Gives this process the view, for whatever it becomes. `scratch`: the server's private directory.
-    ///
-    /// # Errors
-    /// The system does not allow it; the step.
     pub fn enter(&self, scratch: &Path) -> Result<()> {
         sys::unshare_mount_namespace().context("make a mount namespace for the server")?;
         let propagation = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", propagation).context("keep mounts of the server to itself")?;
         let kept = [scratch, Path::new("/proc")].into_iter().chain(self.writable.iter().map(PathBuf::as_path));
-        let kept = kept.map(Tree::of).collect::<Result<Vec<_>>>()?;
+        let kept = kept.map(Tree::open).collect::<Result<Vec<_>>>()?;
         let bare = if self.layered { self.bare(&kept)? } else { Vec::new() };
         let layers = scratch.join(LAYERS);
         if self.layered {
@@ -73,7 +68,7 @@ impl View {
         kept.iter().try_for_each(Tree::put_back)?;
         let is_kept = |place: &Path| kept.iter().any(|tree| place.starts_with(&tree.path));
         let mut shown = self.shown.iter().filter(|(_, place)| !is_kept(place));
-        shown.try_for_each(|(own, place)| Tree { path: place.clone(), ..Tree::of(own)? }.put_back())
+        shown.try_for_each(|(own, place)| Tree { path: place.clone(), ..Tree::open(own)? }.put_back())
     }
 
     /// What lies below layers and is seen as it is: documents, other file systems, and sockets, to which nobody
@@ -86,7 +81,7 @@ impl View {
         for path in paths {
             let is_kept = kept.iter().any(|tree| path.starts_with(&tree.path));
             if has_layer(&path) && !is_kept && !bare.iter().any(|tree| path.starts_with(&tree.path)) {
-                match Tree::of(&path) {
+                match Tree::open(&path) {
                     // Another program's socket, which it has removed meanwhile.
                     Err(_) if !path.exists() => {}
                     tree => bare.push(tree?),
@@ -105,14 +100,13 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(path: &Path) -> Result<Tree> {
+    fn open(path: &Path) -> Result<Tree> {
         let path = path.canonicalize().with_context(|| format!("find {}", path.display()))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let mount = open_tree(CWD, &path, flags).with_context(|| format!("keep {} as it is", path.display()))?;
         Ok(Tree { is_directory: path.is_dir(), path, mount })
     }
 
-    /// Mounts it where it was.
     fn put_back(&self) -> Result<()> {
         // A directory is gone only where something else was mounted over it.
         if self.is_directory && !self.path.exists() {
@@ -161,7 +155,6 @@ fn lay_over(layers: &Path) -> Result<()> {
     std::env::set_current_dir("/").context("leave the room for layers")
 }
 
-/// Mount points of this namespace.
 fn mount_points() -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // proc_pid_mountinfo(5): the fifth field, blanks as octal numbers.

@@ -14,31 +14,30 @@ use super::cpu::{Clocks, ProcessClocks};
 /// A server rests when its clocks stand still for so long, and comes to rest so soon.
 const REST: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(40)];
 
-/// Whose CPU time is read.
+/// The processes whose CPU time is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// That of this process and all below it.
+pub enum CpuOwner {
+    /// This process and all its descendants.
     Process(u32),
-    /// That of the processes that listen there, and all below them.
+    /// The processes that listen at this address, and all their descendants.
     Listener(SocketAddr),
 }
 
-impl FromStr for Whose {
+impl FromStr for CpuOwner {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Whose, String> {
-        let listener = || text.parse().map(Whose::Listener);
-        let of = text.parse().map(Whose::Process).or_else(|_| listener());
-        of.map_err(|_| "a process number or an IP:PORT on which it listens".to_owned())
+    fn from_str(text: &str) -> Result<CpuOwner, String> {
+        let listener = || text.parse().map(CpuOwner::Listener);
+        let owner = text.parse().map(CpuOwner::Process).or_else(|_| listener());
+        owner.map_err(|_| "a process number or an IP:PORT on which it listens".to_owned())
     }
 }
 
-impl Whose {
-    /// Their processes now.
+impl CpuOwner {
     fn clocks(self) -> Result<ProcessClocks> {
         let clocks = match self {
-            Whose::Process(pid) => ProcessClocks::with_descendants([pid]),
-            Whose::Listener(address) => {
+            CpuOwner::Process(pid) => ProcessClocks::with_descendants([pid]),
+            CpuOwner::Listener(address) => {
                 let owners = listening::owner_numbers(&address).filter(|owners| !owners.is_empty());
                 owners.map(ProcessClocks::with_descendants).with_context(|| {
                     format!(
@@ -49,39 +48,31 @@ impl Whose {
             }
         };
         clocks.read_ns().with_context(|| match self {
-            Whose::Process(pid) => format!("there is no process {pid} that you may look into"),
-            Whose::Listener(address) => format!("the processes that listen on {address} have ended"),
+            CpuOwner::Process(pid) => format!("there is no process {pid} that you may look into"),
+            CpuOwner::Listener(address) => format!("the processes that listen on {address} have ended"),
         })?;
         Ok(clocks)
     }
 }
 
-/// The processes of a server, and how their CPU time is read.
 pub struct Watch {
     find: Box<dyn Fn() -> Result<ProcessClocks>>,
     clocks: Clocks,
 }
 
 impl Watch {
-    /// Of a server that runs.
-    ///
-    /// # Errors
-    /// There is none, or it is another user's.
-    pub fn of(whose: Whose) -> Result<Watch> {
-        let find = Box::new(move || whose.clocks());
+    /// Watches a server that runs.
+    pub fn new(owner: CpuOwner) -> Result<Watch> {
+        let find = Box::new(move || owner.clocks());
         Ok(Watch { clocks: Clocks::Processes(find()?), find })
     }
 
-    /// Of processes that `find` knows, or of their control group.
-    ///
-    /// # Errors
-    /// Those of `find`.
-    pub fn of_found(find: impl Fn() -> Result<ProcessClocks> + 'static, group: Option<GroupClock>) -> Result<Watch> {
+    /// Watches the processes that `find` finds, or their control group.
+    pub fn with_finder(find: impl Fn() -> Result<ProcessClocks> + 'static, group: Option<GroupClock>) -> Result<Watch> {
         let clocks = group.map_or_else(|| find().map(Clocks::Processes), |group| Ok(Clocks::Group(group)))?;
         Ok(Watch { find: Box::new(find), clocks })
     }
 
-    /// Their numbers.
     pub fn pids(&self) -> Vec<u32> {
         match &self.clocks {
             Clocks::Processes(clocks) => clocks.pids().to_vec(),
@@ -90,35 +81,32 @@ impl Watch {
     }
 
     /// Answers a question about them.
-    ///
-    /// # Errors
-    /// None of them is left.
-    pub fn look(&mut self, look: Look) -> Result<Seen> {
-        let mut seen = Seen::default();
+    pub fn observe(&mut self, look: Look) -> Result<Seen> {
+        let mut answer = Seen::default();
         match look {
-            Look::Clock => seen.ns = self.clocks.read_ns(),
+            Look::Clock => answer.ns = self.clocks.read_ns(),
             Look::AtRest => {
-                seen.ns = self.clocks.at_rest_ns();
-                if seen.ns.is_none() {
+                answer.ns = self.clocks.at_rest_ns();
+                if answer.ns.is_none() {
                     self.has_changed()?;
                 }
             }
             Look::Rests => {
                 let [quiet, limit] = REST;
-                seen.is_so = ProcessClocks::of(self.pids()).rest_within(limit, quiet);
+                answer.is_so = ProcessClocks::new(self.pids()).rest_within(limit, quiet);
             }
-            Look::Changed => seen.is_so = self.has_changed()?,
+            Look::Changed => answer.is_so = self.has_changed()?,
             Look::OwnGroup => {
                 let group = GroupClock::around(&self.pids());
-                seen.is_so = group.is_some();
+                answer.is_so = group.is_some();
                 self.clocks = group.map_or_else(|| self.clocks.clone(), Clocks::Group);
             }
             Look::About => {
-                seen.is_so = matches!(self.clocks, Clocks::Group(_));
-                seen.text = self.pids().first().copied().map(process_tree::command_line).unwrap_or_default();
+                answer.is_so = matches!(self.clocks, Clocks::Group(_));
+                answer.text = self.pids().first().copied().map(process_tree::command_line).unwrap_or_default();
             }
         }
-        Ok(seen)
+        Ok(answer)
     }
 
     fn has_changed(&mut self) -> Result<bool> {
@@ -139,15 +127,15 @@ mod tests {
     #[test]
     fn a_process_is_seen_until_it_ends() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let mut watch = Watch::of(child.id().to_string().parse().unwrap()).unwrap();
-        assert!(watch.look(Look::Rests).unwrap().is_so);
-        assert!(watch.look(Look::AtRest).unwrap().ns.is_some());
-        assert_eq!(watch.look(Look::About).unwrap().text, "sleep 60");
-        assert!(!watch.look(Look::Changed).unwrap().is_so);
+        let mut watch = Watch::new(child.id().to_string().parse().unwrap()).unwrap();
+        assert!(watch.observe(Look::Rests).unwrap().is_so);
+        assert!(watch.observe(Look::AtRest).unwrap().ns.is_some());
+        assert_eq!(watch.observe(Look::About).unwrap().text, "sleep 60");
+        assert!(!watch.observe(Look::Changed).unwrap().is_so);
         child.kill().unwrap();
         child.wait().unwrap();
-        let error = watch.look(Look::AtRest).unwrap_err().to_string();
+        let error = watch.observe(Look::AtRest).unwrap_err().to_string();
         assert!(error.contains("there is no process"), "{error}");
-        assert!("0.0.0.0".parse::<Whose>().unwrap_err().contains("IP:PORT"));
+        assert!("0.0.0.0".parse::<CpuOwner>().unwrap_err().contains("IP:PORT"));
     }
 }

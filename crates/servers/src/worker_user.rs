@@ -23,25 +23,17 @@ pub fn worker_user() -> Result<Option<WorkerUser>> {
     Ok(Some(user))
 }
 
-/// The user `nobody` as this system has it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct WorkerUser {
-    /// Its number.
     pub uid: u32,
-    /// Number of its group.
     pub gid: u32,
-    /// Name of its group.
     pub group: String,
 }
 
 impl WorkerUser {
-    /// The user of this name, with its group.
-    ///
-    /// # Errors
-    /// There is none.
     pub fn called(name: &str) -> Result<WorkerUser> {
         let passwd = fs::read_to_string("/etc/passwd").context("read /etc/passwd")?;
-        let numbers = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|of| of[0] == name);
+        let numbers = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|fields| fields[0] == name);
         let number = |at: usize| numbers.as_ref()?.get(at)?.parse().ok();
         let (uid, gid) = number(2).zip(number(3)).with_context(|| {
             format!("the configuration wants the user {name}, and there is none: create it, or leave it out")
@@ -59,9 +51,6 @@ fn find_nobody(passwd: &str, groups: &str) -> Option<WorkerUser> {
 
 /// The same for this server, whose files are in `directory`. `None` also where it runs under another program: a worker
 /// that became another user would be out of valgrind's reach.
-///
-/// # Errors
-/// There is none, or it cannot read them; the remedy.
 pub fn worker_user_of(spec: &ServerSpec, directory: &Path) -> Result<Option<WorkerUser>> {
     let user = if spec.under.is_empty() { worker_user()? } else { None };
     if let Some(user) = &user {

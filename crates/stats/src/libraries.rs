@@ -76,7 +76,7 @@ impl Libraries {
     /// The part of a hit that makes most of the difference of the whole, among those that certainly differ in the same
     /// direction. `None`: no part does.
     pub fn to_blame(&self) -> Option<&SideBySide> {
-        let sign = Direction::of([self.whole().difference.value; 2], 0.0);
+        let sign = Direction::new([self.whole().difference.value; 2], 0.0);
         let part = |row: &&SideBySide| row.direction == sign && sign != Direction::Undecided;
         let size = |row: &&SideBySide| row.difference.value.abs();
         self.rows[1..].iter().filter(part).max_by(|a, b| size(a).total_cmp(&size(b)))

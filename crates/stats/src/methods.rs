@@ -171,7 +171,7 @@ fn side_by_side(rows: &Rows, stages: StageSet, removed: Option<&Column>, doubled
 
 fn agreement(difference: Estimate, pairs: u32, largest_ns: f64) -> Agreement {
     let bound = (AGREE_PART * largest_ns).max(AGREE_NS);
-    match Lies::of(difference.interval(), [-bound, bound]) {
+    match Lies::new(difference.interval(), [-bound, bound]) {
         _ if pairs < FEW_ROUNDS => Agreement::Undecided,
         Lies::Within => Agreement::Agree,
         Lies::Above | Lies::Below => Agreement::Differ,

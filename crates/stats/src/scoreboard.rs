@@ -91,7 +91,7 @@ impl Fate {
     }
 
     fn of(ours: Option<Ours>, range: [f64; 2]) -> Fate {
-        match ours.map(|ours| Lies::of(ours.estimate.interval(), range)) {
+        match ours.map(|ours| Lies::new(ours.estimate.interval(), range)) {
             None => Fate::NotMeasured,
             Some(Lies::Within) => Fate::Stands,
             Some(Lies::Above) => Fate::Bigger,

@@ -159,7 +159,7 @@ impl Share {
 
     /// What makes it undecided is that it is of too few rounds: its interval excludes 0.
     pub fn is_of_few_rounds(&self) -> bool {
-        let excludes_zero = Direction::of([self.low, self.high], 0.0) != Direction::Undecided;
+        let excludes_zero = Direction::new([self.low, self.high], 0.0) != Direction::Undecided;
         self.known && self.verdict == Verdict::Undecided && excludes_zero
     }
 

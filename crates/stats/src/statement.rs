@@ -55,7 +55,7 @@ impl Difference {
 
     /// The interval excludes 0, and what makes it undecided is that it is of too few rounds.
     pub fn is_of_few_rounds(&self) -> bool {
-        self.verdict == Verdict::Undecided && Direction::of([self.low, self.high], 0.0) != Direction::Undecided
+        self.verdict == Verdict::Undecided && Direction::new([self.low, self.high], 0.0) != Direction::Undecided
     }
 
     /// The number with its interval, per cent.
@@ -154,7 +154,7 @@ impl Ratio {
     /// The ratio whose logarithm was estimated from so many rounds.
     pub fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
         let (low, high) = (estimate.low.exp(), estimate.high.exp());
-        let direction = match Direction::of([low, high], 1.0) {
+        let direction = match Direction::new([low, high], 1.0) {
             Direction::Bigger if pairs >= FEW_ROUNDS && !at_most => Direction::Bigger,
             Direction::Smaller if pairs >= FEW_ROUNDS && !at_least => Direction::Smaller,
             _ => Direction::Undecided,

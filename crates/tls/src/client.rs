@@ -56,16 +56,16 @@ pub enum EarlyData {
     Offered,
     /// The server did not take them; they were sent again after the handshake.
     Rejected,
-    /// The server took them.
+    /// The server accepted them.
     Accepted,
 }
 
 /// What was negotiated, and what it took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
-    /// Protocol version.
+    /// Negotiated protocol version.
     pub version: Version,
-    /// Cipher suite.
+    /// Negotiated cipher suite.
     pub suite: Suite,
     /// Group of the key agreement; `None` with static RSA, and where TLS 1.2 resumed.
     pub group: Option<Group>,

@@ -46,7 +46,7 @@ pub struct Settings {
     /// TLS 1.3: take a certificate that the server compresses by zlib (RFC 8879).
     #[cfg_attr(feature = "serde", serde(default))]
     pub compressed_certificate: bool,
-    /// How much the client does.
+    /// How much of a real client's work is done.
     pub effort: Effort,
     /// The stages replaced by no-ops.
     pub stages_off: StageSet,
@@ -73,7 +73,7 @@ pub struct Settings {
     /// server sent. `None` with that stage off: sessions are kept as they come, and the first one becomes the
     /// universal session.
     pub universal: Option<Session>,
-    /// The flights of skeletons.
+    /// The flights of skeleton handshakes.
     pub scripts: Option<Scripts>,
     /// Records sent under one TLS 1.3 key before it is updated (RFC 9846 section 5.5: at most 2^24.5 with AES-GCM).
     pub records_per_key_count: u64,
@@ -144,9 +144,9 @@ pub enum ConfigError {
     /// A suite of a version that is not offered.
     #[error("suite {suite} belongs to TLS {version}, which is not offered; offer that version or leave the suite out")]
     SuiteWithoutVersion {
-        /// The suite.
+        /// The suite of a version that is not offered.
         suite: Suite,
-        /// Its version.
+        /// The version to which the suite belongs.
         version: Version,
     },
     /// A group of TLS 1.3 where that is not offered.
@@ -175,13 +175,13 @@ pub enum ConfigError {
     BadScript {
         /// `full` or `resumed`.
         kind: &'static str,
-        /// What is wrong with it.
+        /// The rule that the script breaks.
         fault: &'static str,
     },
     /// Stages of the shim that contradict each other.
     #[error("{0}")]
     Contradiction(&'static str),
-    /// A minimal set-up negotiates nothing.
+    /// A minimal set-up negotiates nothing, and this many suites are offered.
     #[error("without any set-up no suite is negotiated: offer exactly one, not {0}")]
     SuiteNotPinned(usize),
     /// Trust anchors that cannot be read.

@@ -89,15 +89,15 @@ pub enum Error {
     /// The server sent a message that has no place here.
     #[error("the server sent {got} where {expected} was expected")]
     UnexpectedMessage {
-        /// What came.
+        /// The message that came.
         got: &'static str,
-        /// What should have come.
+        /// The messages that the state allows.
         expected: &'static str,
     },
     /// The server broke a rule of the protocol.
     #[error("the server misbehaved: {what}")]
     PeerMisbehaved {
-        /// The rule.
+        /// The rule that the server broke.
         what: &'static str,
         /// The alert that the specification asks for.
         alert: Alert,

@@ -6,6 +6,7 @@
 //! must agree on every no-op stage (`docs/NOOP.md`). Primitives come from aws-lc-rs (SHA-2 from sha2: see
 //! `crypto::hash`).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod authenticate;
 mod client;

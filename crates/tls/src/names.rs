@@ -19,9 +19,9 @@ pub trait Named: Copy + PartialEq + FromStr<Err = UnknownName> + Send + Sync + '
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} `{name}`; known are {known}")]
 pub struct UnknownName {
-    /// What was looked up.
+    /// The kind of thing that was named, for example `TLS version`.
     pub what: &'static str,
-    /// The name given.
+    /// The unknown name.
     pub name: String,
     /// The names that would have been understood.
     pub known: String,

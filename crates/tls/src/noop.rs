@@ -48,7 +48,7 @@ impl Stage {
     /// The stages that the shim replaces, in the order of reports.
     pub const SHIM: [Stage; Stage::ALL.len() - Stage::PROVIDER.len()] = *Stage::ALL.last_chunk().unwrap();
 
-    /// What people call it.
+    /// The stage as text for people, for example `key agreement`.
     pub fn label(self) -> String {
         match self {
             Stage::Mac | Stage::Kdf => self.name().to_uppercase(),
@@ -118,7 +118,7 @@ pub struct StageSet(u16);
 impl StageSet {
     /// Nothing replaced: the server as it is.
     pub const NONE: StageSet = StageSet(0);
-    /// Every provider stage replaced.
+    /// All stages that the provider replaces.
     pub const PROVIDER: StageSet = StageSet((1 << Stage::PROVIDER.len()) - 1);
     /// The halves of record protection: an AEAD is one call.
     pub const RECORDS: StageSet = StageSet::NONE.with(Stage::Cipher).with(Stage::Mac);
@@ -152,7 +152,7 @@ impl StageSet {
         StageSet(self.0 | (1 << stage as u16))
     }
 
-    /// The stages of either set.
+    /// The stages of both sets.
     pub const fn union(self, other: StageSet) -> StageSet {
         StageSet(self.0 | other.0)
     }
@@ -163,12 +163,12 @@ impl StageSet {
         StageSet(self.0 & !(1 << stage as u16))
     }
 
-    /// Whether nothing is replaced.
+    /// Whether the set holds no stage.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// What people call the stages.
+    /// The stages as text for people.
     pub fn label(self) -> String {
         self.iter().map(Stage::label).collect::<Vec<_>>().join(" and ")
     }

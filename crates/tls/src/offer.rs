@@ -36,7 +36,6 @@ pub(crate) struct Offer {
     retry: Option<Suite>,
 }
 
-/// A session id, held inline.
 #[derive(Clone, Copy)]
 pub(crate) struct SessionId {
     bytes: [u8; 32],

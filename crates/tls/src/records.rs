@@ -8,7 +8,6 @@ use crate::error::Alert;
 use crate::noop::StageSet;
 use crate::suite::{Suite, Version};
 
-/// Framing and keys of both directions.
 #[derive(Default)]
 pub(crate) struct Records {
     pub deframer: Deframer,
@@ -42,7 +41,6 @@ impl Records {
         self.send(record::CHANGE_CIPHER_SPEC, &[1], out);
     }
 
-    /// Largest record body acceptable now.
     pub fn body_limit(&self, version: Option<Version>) -> usize {
         match (&self.opener, version) {
             (None, _) | (_, None) => limits::RECORD_PLAINTEXT,

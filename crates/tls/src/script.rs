@@ -49,11 +49,11 @@ impl Script {
     }
 }
 
-/// The scripts of one configuration.
+/// The scripts of a configuration, one for each kind of handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Scripts {
-    /// Of a full handshake.
+    /// The flights of a full handshake.
     pub full: Script,
     /// Of a resumed one. `None`: sessions are not resumed.
     pub resumed: Option<Script>,
@@ -97,7 +97,6 @@ impl Flights {
         self.ready_after = self.count;
     }
 
-    /// Data of the server arrived.
     pub fn end(&mut self) {
         self.ended = true;
     }

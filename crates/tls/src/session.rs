@@ -81,9 +81,7 @@ struct Inner {
 /// Whose session it is, and how sure of that the client was: a resumption verifies nothing anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The name of the settings.
     pub server_name: Option<Arc<str>>,
-    /// Chain and signature were verified.
     pub verified: bool,
 }
 
@@ -105,7 +103,6 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What a TLS 1.2 session is made of.
 pub(crate) struct Established12 {
     pub suite: Suite,
     pub master: [u8; 48],
@@ -113,7 +110,6 @@ pub(crate) struct Established12 {
     pub origin: Origin,
 }
 
-/// What a NewSessionTicket of TLS 1.3 says.
 pub(crate) struct Ticket13<'a> {
     pub identity: &'a [u8],
     pub lifetime_s: u32,
@@ -255,7 +251,7 @@ impl Session {
         }))))
     }
 
-    /// How it would be resumed.
+    /// The mechanism that would resume the session.
     pub fn kind(&self) -> SessionKind {
         self.0.kind
     }

@@ -15,7 +15,6 @@ pub(crate) const MARK: u8 = 0xd5;
 /// Bytes in front of what a first flight holds: record header, mark, kind.
 const HEAD: usize = record::HEADER + 2;
 
-/// What a first flight asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Full = 0,
@@ -24,13 +23,11 @@ enum Kind {
     AtOnce = 2,
 }
 
-/// A skeleton under way.
 pub(crate) struct Skeleton {
     config: Arc<Config>,
     kind: Kind,
     /// How it resumes; `None`: it does not.
     resumes: Option<SessionKind>,
-    /// Flights that are complete.
     done: usize,
     /// Bytes received of the flight that comes.
     received: u32,
@@ -77,7 +74,6 @@ impl Skeleton {
         self.kind == Kind::AtOnce
     }
 
-    /// The client may send data.
     pub fn is_ready(&self) -> bool {
         self.done >= self.ready_after()
     }

@@ -38,7 +38,7 @@ pub enum KeyExchange {
     Rsa,
 }
 
-/// Record protection of a suite.
+/// The algorithm that protects the records of a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protection {
     /// AES-128-GCM.
@@ -74,11 +74,11 @@ macro_rules! suites {
             pub const fn name(self) -> &'static str { match self { $(Suite::$variant => $iana,)* } }
             /// OpenSSL's name.
             pub const fn openssl_name(self) -> &'static str { match self { $(Suite::$variant => $openssl,)* } }
-            /// Key exchange and authentication.
+            /// Key exchange and authentication of the suite.
             pub const fn key_exchange(self) -> KeyExchange {
                 match self { $(Suite::$variant => KeyExchange::$exchange,)* }
             }
-            /// Record protection.
+            /// Record protection of the suite.
             pub const fn protection(self) -> Protection {
                 match self { $(Suite::$variant => Protection::$protection,)* }
             }

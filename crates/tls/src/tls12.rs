@@ -25,7 +25,6 @@ use crate::tls13::{chosen_protocol, require_empty};
 /// Bytes of a Finished (RFC 5246 section 7.4.9).
 const VERIFY_DATA: usize = 12;
 
-/// A handshake after its ServerHello.
 pub(crate) struct Handshaking {
     suite: Suite,
     transcript: Transcript,
@@ -34,10 +33,8 @@ pub(crate) struct Handshaking {
     server_random: [u8; 32],
     /// The server's: of the new session, or of the resumed one.
     session_id: SessionId,
-    /// The session that was resumed.
     resumed: Option<Session>,
     ticket_promised: bool,
-    /// The server's own certificate.
     certificate: Vec<u8>,
     /// Our share and the secret shared with the server's.
     exchange: Option<(KeyShare, Secret)>,

@@ -23,7 +23,6 @@ use crate::records::Records;
 use crate::session::{Session, SessionKind, Ticket13};
 use crate::suite::{Hash, Suite, Version};
 
-/// A handshake after its ServerHello.
 pub(crate) struct Handshaking {
     suite: Suite,
     transcript: Transcript,

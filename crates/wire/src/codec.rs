@@ -17,9 +17,9 @@ pub enum Problem {
 /// Bytes that are not the message they claim to be; a `decode_error` in TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The message or structure.
+    /// Name of the message or structure.
     pub what: &'static str,
-    /// What is wrong with it.
+    /// The rule that the bytes break.
     pub problem: Problem,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         DecodeError { what: self.what, problem: Problem::Value(field) }
     }
 
-    /// Whether everything has been read.
+    /// Whether all bytes have been read.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -118,12 +118,12 @@ impl<'a> Reader<'a> {
         self.take(length)
     }
 
-    /// Everything that is left.
+    /// All bytes not read yet.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Ends the structure.
+    /// Fails if bytes are left over.
     pub fn finish(&self) -> Result<(), DecodeError> {
         match self.bytes {
             [] => Ok(()),

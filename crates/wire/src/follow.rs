@@ -5,16 +5,16 @@ use crate::handshake;
 use crate::limits;
 use crate::record::{self, FrameError};
 
-/// What was met.
+/// An event in a stream of records.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Met<'a> {
     /// A whole handshake message that was asked for.
     Message {
-        /// Its type.
+        /// Message type.
         kind: u8,
         /// The beginning of its body, as much as was asked for.
         body: &'a [u8],
-        /// The length of its body.
+        /// Length of the body, bytes.
         length: usize,
     },
     /// A record of another content type begins.

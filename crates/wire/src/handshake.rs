@@ -152,11 +152,11 @@ fn message_length(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
 
 /// A handshake message's body as a structure that borrows from the bytes.
 pub trait Body<'a>: Sized {
-    /// The message type.
+    /// Message type.
     const KIND: u8;
     /// Reads the body; every byte must belong to it.
     fn decode(body: &'a [u8]) -> Result<Self, DecodeError>;
-    /// Appends the body.
+    /// Appends the encoded body.
     fn encode(&self, out: &mut Vec<u8>);
 }
 
@@ -169,7 +169,7 @@ pub fn put<'a, M: Body<'a>>(out: &mut Vec<u8>, message: &M) {
 /// EncryptedExtensions of TLS 1.3 (RFC 9846 section 4.3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncryptedExtensions<'a> {
-    /// The extensions.
+    /// The server's extensions.
     pub extensions: Extensions<'a>,
 }
 
@@ -290,7 +290,7 @@ impl<'a> Body<'a> for CompressedCertificate<'a> {
 pub struct CertificateRequest13<'a> {
     /// To be echoed in the answer; empty during the handshake.
     pub context: &'a [u8],
-    /// The extensions.
+    /// The server's extensions.
     pub extensions: Extensions<'a>,
 }
 
@@ -314,7 +314,7 @@ impl<'a> Body<'a> for CertificateRequest13<'a> {
 /// CertificateRequest of TLS 1.2 (RFC 5246 section 7.4.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest12<'a> {
-    /// Certificate types.
+    /// Certificate types, one byte each.
     pub types: &'a [u8],
     /// Signature schemes, two bytes each.
     pub schemes: &'a [u8],
@@ -347,9 +347,9 @@ impl<'a> Body<'a> for CertificateRequest12<'a> {
 /// CertificateVerify (RFC 9846 section 4.4.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateVerify<'a> {
-    /// SignatureScheme code point.
+    /// Code point of the SignatureScheme.
     pub scheme: u16,
-    /// The signature.
+    /// The signature over the transcript.
     pub signature: &'a [u8],
 }
 
@@ -375,17 +375,16 @@ impl<'a> Body<'a> for CertificateVerify<'a> {
 pub struct ServerKeyExchange<'a> {
     /// The parameters as signed: curve type, group, public key.
     pub parameters: &'a [u8],
-    /// Group code point.
+    /// Code point of the group.
     pub group: u16,
-    /// The server's public key.
+    /// The server's public key, in the encoding of the group.
     pub public: &'a [u8],
-    /// SignatureScheme code point.
+    /// Code point of the SignatureScheme.
     pub scheme: u16,
     /// Signature over both randoms and the parameters.
     pub signature: &'a [u8],
 }
 
-/// ECCurveType named_curve.
 const NAMED_CURVE: u8 = 3;
 
 impl<'a> Body<'a> for ServerKeyExchange<'a> {
@@ -451,7 +450,7 @@ pub struct NewSessionTicket13<'a> {
     pub nonce: &'a [u8],
     /// The ticket, never empty.
     pub ticket: &'a [u8],
-    /// The extensions.
+    /// Extensions of the ticket.
     pub extensions: Extensions<'a>,
 }
 

@@ -65,15 +65,15 @@ impl<'a> Extensions<'a> {
     /// Checks a block (without its own length) that belongs to the message `what`.
     pub fn decode(what: &'static str, bytes: &'a [u8]) -> Result<Extensions<'a>, DecodeError> {
         let mut reader = Reader::new(what, bytes);
-        let mut seen = [0_u16; limits::EXTENSIONS];
+        let mut types = [0_u16; limits::EXTENSIONS];
         let mut count = 0;
         while !reader.is_empty() {
             let kind = reader.u16()?;
             reader.vector16()?;
-            if seen[..count].contains(&kind) {
+            if types[..count].contains(&kind) {
                 return Err(reader.forbidden("extension that comes twice"));
             }
-            *seen.get_mut(count).ok_or_else(|| reader.forbidden("number of extensions"))? = kind;
+            *types.get_mut(count).ok_or_else(|| reader.forbidden("number of extensions"))? = kind;
             count += 1;
         }
         Ok(Extensions { bytes })
@@ -84,7 +84,7 @@ impl<'a> Extensions<'a> {
         self.bytes
     }
 
-    /// Types and bodies in order.
+    /// Types and bodies in the order on the wire.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         let mut reader = Reader::new("extensions", self.bytes);
         std::iter::from_fn(move || Some((reader.u16().ok()?, reader.vector16().ok()?)))
@@ -122,17 +122,17 @@ fn code_points(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
 /// A ClientHello (RFC 9846 section 4.1.2, RFC 5246 section 7.4.1.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello<'a> {
-    /// legacy_version.
+    /// The field legacy_version.
     pub version: u16,
-    /// The client's random.
+    /// The client's random bytes.
     pub random: &'a [u8; 32],
     /// TLS 1.2 session id, or the compatibility session id of TLS 1.3.
     pub session_id: &'a [u8],
     /// Cipher suites, two bytes each.
     pub suites: &'a [u8],
-    /// Compression methods.
+    /// Compression methods, one byte each.
     pub compression: &'a [u8],
-    /// The extensions.
+    /// The extensions in the order on the wire.
     pub extensions: Extensions<'a>,
 }
 
@@ -210,7 +210,7 @@ pub struct OfferedPsks<'a> {
 }
 
 impl<'a> OfferedPsks<'a> {
-    /// Reads the extension's body.
+    /// Parses the body of pre_shared_key.
     pub fn decode(body: &'a [u8]) -> Result<OfferedPsks<'a>, DecodeError> {
         let mut reader = Reader::new("pre_shared_key", body);
         let identities = reader.vector16()?;
@@ -242,7 +242,7 @@ impl<'a> OfferedPsks<'a> {
         std::iter::from_fn(move || Some((reader.vector16().ok()?, reader.u32().ok()?)))
     }
 
-    /// Binders in order.
+    /// The binders in the order of the identities.
     pub fn binders(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut reader = Reader::new("pre_shared_key", self.binders);
         std::iter::from_fn(move || reader.vector8().ok())
@@ -252,17 +252,17 @@ impl<'a> OfferedPsks<'a> {
 /// A ServerHello or HelloRetryRequest (RFC 9846 section 4.1.3, RFC 5246 section 7.4.1.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerHello<'a> {
-    /// legacy_version.
+    /// The field legacy_version.
     pub version: u16,
-    /// The server's random.
+    /// The server's random bytes.
     pub random: &'a [u8; 32],
     /// The session's id (TLS 1.2), or the echo of the client's (TLS 1.3).
     pub session_id: &'a [u8],
-    /// The chosen suite.
+    /// Code point of the chosen suite.
     pub suite: u16,
-    /// Compression method.
+    /// Code point of the compression method.
     pub compression: u8,
-    /// The extensions.
+    /// The extensions in the order on the wire.
     pub extensions: Extensions<'a>,
 }
 
@@ -291,7 +291,7 @@ impl<'a> Body<'a> for ServerHello<'a> {
 }
 
 impl<'a> ServerHello<'a> {
-    /// Whether this is a HelloRetryRequest.
+    /// Whether the message is a HelloRetryRequest, by its random.
     pub fn is_retry(&self) -> bool {
         *self.random == RETRY_RANDOM
     }

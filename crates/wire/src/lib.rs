@@ -4,6 +4,7 @@
 //! No I/O, no clock, no randomness, no dependencies. Decoders borrow from their input, never panic, and are bounded by
 //! [`limits`].
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod codec;
 pub mod follow;

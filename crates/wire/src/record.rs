@@ -23,9 +23,9 @@ pub enum FrameError {
     NotTls([u8; HEADER]),
     /// A record is longer than the limit; a `record_overflow` in TLS.
     Oversized {
-        /// Length in the header.
+        /// Length in the header, bytes.
         length: usize,
-        /// The limit.
+        /// Maximum length, bytes.
         limit: usize,
     },
 }
@@ -43,7 +43,7 @@ impl fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// A checked record header.
+/// A record header that was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Content type, 20 to 23.
@@ -80,7 +80,7 @@ impl Header {
 /// The body of a record: in the caller's buffer where the record came in one piece, so that it can be decrypted there.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// In the caller's buffer.
+    /// The record is whole in the caller's buffer.
     Borrowed(&'a mut [u8]),
     /// Put together from several reads; header included.
     Owned(Vec<u8>),

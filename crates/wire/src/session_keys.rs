@@ -48,12 +48,12 @@ impl SessionId {
         SessionId { bytes, length: length as u8 }
     }
 
-    /// The ID.
+    /// The bytes of the ID.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// There is none.
+    /// Whether the ID has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -101,7 +101,7 @@ pub struct SessionKeys {
     pub identities_offered: u16,
     /// TLS 1.3 is offered.
     pub tls13: bool,
-    /// Early data follows.
+    /// The client sends early data.
     pub early_data: bool,
     /// There are values without meaning (RFC 8701).
     pub grease: bool,
@@ -126,7 +126,7 @@ impl SessionKeys {
     ///
     /// # Errors
     /// The extensions that matter are malformed.
-    pub fn of(hello: &ClientHello) -> Result<SessionKeys, DecodeError> {
+    pub fn from_hello(hello: &ClientHello) -> Result<SessionKeys, DecodeError> {
         let mut keys = SessionKeys {
             session_id: SessionId::new(hello.session_id),
             tls13: hello.offers_version(hello::TLS13)?,
@@ -168,10 +168,10 @@ pub enum Unreadable {
     NoHello,
     /// The hello is longer than the limit.
     Oversized {
-        /// Its length.
+        /// Length of the hello, bytes.
         length: usize,
     },
-    /// The hello contradicts itself.
+    /// The hello does not follow the grammar.
     Malformed(DecodeError),
 }
 
@@ -235,7 +235,7 @@ impl ClientReader {
                 None => return Ok(None),
                 Some(Met::Message { body, .. }) => {
                     let hello = ClientHello::decode(body).map_err(Unreadable::Malformed)?;
-                    return SessionKeys::of(&hello).map(Some).map_err(Unreadable::Malformed);
+                    return SessionKeys::from_hello(&hello).map(Some).map_err(Unreadable::Malformed);
                 }
                 Some(Met::Record(record::CHANGE_CIPHER_SPEC | record::APPLICATION_DATA)) if self.second => {}
                 Some(Met::Record(_)) => return Err(Unreadable::NoHello),
@@ -247,9 +247,9 @@ impl ClientReader {
 /// What a server lets a bystander see of its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerSays {
-    /// The ServerHello.
+    /// A ServerHello.
     Hello {
-        /// The version it chose.
+        /// Code point of the chosen version.
         version: u16,
         /// The session's ID (TLS 1.2), or the echo of the client's (TLS 1.3).
         session_id: SessionId,

@@ -8,7 +8,7 @@ use tlsdyno_engine::dispatch::learn::{Lesson, Outcome, Student};
 use tlsdyno_engine::dispatch::limits::BACKENDS_MAX;
 use tlsdyno_engine::dispatch::memory::{Memory, Object};
 use tlsdyno_engine::dispatch::route::{Choices, Reason, Router};
-use tlsdyno_engine::dispatch::{Backend, Policy, Target};
+use tlsdyno_engine::dispatch::{Backend, Policy, SlotBackend};
 use tlsdyno_wire::http::{TargetReader, target_path};
 use tlsdyno_wire::session_keys::ClientReader;
 
@@ -55,7 +55,7 @@ enum Follows {
 struct Site {
     memory: Memory,
     router: Router,
-    targets: Vec<Target>,
+    targets: Vec<SlotBackend>,
     usable: u64,
     active: [u32; BACKENDS_MAX],
     now_s: u32,
@@ -75,7 +75,7 @@ impl Site {
         let mut site = Site {
             memory: Memory::new(TABLE_ENTRIES),
             router: Router::new(policy, 0),
-            targets: (0..backends).map(|slot| Target { slot, backend: backend(slot) }).collect(),
+            targets: (0..backends).map(|slot| SlotBackend { slot, backend: backend(slot) }).collect(),
             usable: (1 << backends) - 1,
             active: [0; BACKENDS_MAX],
             now_s: 1,

@@ -10,7 +10,6 @@ const FIRST_FLIGHT_MIN: u32 = 16;
 /// Bytes of a flight at most.
 const FLIGHT_MAX: u32 = 65_535;
 
-/// Refuses what the shim cannot play.
 pub(super) fn check(Script { flights, ready_after }: &Script) -> Result<()> {
     let count = flights.len();
     ensure!((2..=layout::FLIGHTS).contains(&count), "a script has 2 to {} flights, not {count}", layout::FLIGHTS);

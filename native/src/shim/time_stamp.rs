@@ -2,20 +2,18 @@
 
 use crate::layout::shim as layout;
 
-/// The set-up of one connection as the server did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeStamp {
     /// From 1, in order of completion over all processes.
     pub number: u64,
     /// How the connection began: one of the first [`layout::KINDS`] of [`layout::COUNTERS`].
     pub kind: &'static str,
-    /// Process of the server.
     pub pid: u32,
     /// Calls of the server that drove the handshake.
     pub calls: u16,
     /// Monotonic clock at the server's first call, nanoseconds.
     pub start_ns: u64,
-    /// The same when the connection was set up.
+    /// When the connection was set up, by the same clock, nanoseconds.
     pub end_ns: u64,
     /// Bytes received until then, what was read ahead of it included.
     pub bytes_received: u64,
@@ -28,7 +26,7 @@ pub struct TimeStamp {
     pub steps: Vec<Step>,
 }
 
-/// A step of libssl's state machine is over.
+/// The end of a step of libssl's state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Which one (`OSSL_HANDSHAKE_STATE`).

@@ -10,7 +10,7 @@ use tlsdyno_tls::{Handshake, Script, Session};
 pub struct Answer {
     /// The status of the HTTP response.
     pub status: u16,
-    /// Length of the body received.
+    /// Bytes of the body that were received.
     pub body_bytes: u64,
     /// What TLS negotiated; `None` for plain HTTP.
     pub handshake: Option<Handshake>,
@@ -28,7 +28,7 @@ pub struct Answer {
     pub overhead_out: u64,
     /// When the parts of it were over.
     pub times: Times,
-    /// What was done when.
+    /// The steps of the exchange in the order in which they ended.
     pub moments: Vec<Moment>,
 }
 
@@ -69,7 +69,7 @@ pub struct Times {
     pub requested_ns: Option<u64>,
     /// The first bytes of the response arrived.
     pub first_byte_ns: Option<u64>,
-    /// The last ones did.
+    /// The last bytes of the response arrived.
     pub last_byte_ns: u64,
 }
 
@@ -95,7 +95,7 @@ pub mod doing {
     pub const CONNECTING: &str = "connect";
     /// Making the first flight.
     pub const HELLO: &str = "ClientHello made";
-    /// Writing to the socket.
+    /// A write to the socket.
     pub const SENDING: &str = "send";
     /// Waiting for the server, and reading.
     pub const WAITING: &str = "wait and read";

@@ -31,9 +31,6 @@ named! {
 impl Exchange<'_> {
     /// Makes the hello and goes as far as this without a request, takes leave, and waits until the server has ended
     /// its part too. Answers what was negotiated, where it came so far, also of a hello that was to be refused.
-    ///
-    /// # Errors
-    /// It does not get there.
     pub fn ending_at(
         mut self,
         reach: Reach,
@@ -45,9 +42,6 @@ impl Exchange<'_> {
     }
 
     /// Completes a handshake, requests nothing, and answers the session that the server gives, if it gives one.
-    ///
-    /// # Errors
-    /// It does not get there.
     pub fn taking_session(mut self, tls: &Arc<Config>) -> Result<Option<Session>, Failure> {
         self.go(Reach::Finished, Some(tls), None)?;
         Ok(self.received.sessions.pop())
@@ -96,9 +90,6 @@ impl Exchange<'_> {
     }
 
     /// Asks for the same once more, on the connection that the server has kept.
-    ///
-    /// # Errors
-    /// The exchange does not complete.
     pub fn again(&mut self) -> Result<(), Failure> {
         self.received.response = Response::new(false);
         self.times.requested_ns = None;

@@ -62,7 +62,7 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
         _ => "What a hit costs, by what it is spent on. Server CPU leads; time is from hits per second at saturation.",
     };
     let words = shares_in_words("Stacked strips of the shares of the cost of a hit", summary);
-    Some(Chart::new("cost-strip", 46 * metrics.len(), rows, body)?.told(caption, words))
+    Some(Chart::new("cost-strip", 46 * metrics.len(), rows, body)?.described(caption, words))
 }
 
 /// Parts of a strip by their widths, each where the one before ends.
@@ -141,7 +141,8 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     let caption = format!("Each share with its 95 % interval: what crosses 0 is undecided.{cut}");
     let words = shares_in_words("Points with 95 % intervals", summary);
     Some(
-        Chart::new("cost-intervals", 37 * rows.len() / metrics(summary).len().max(1), rows, body)?.told(caption, words),
+        Chart::new("cost-intervals", 37 * rows.len() / metrics(summary).len().max(1), rows, body)?
+            .described(caption, words),
     )
 }
 
@@ -199,7 +200,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
     let words = used().map(in_words).collect::<Vec<_>>().join(", ");
     let caption = "Hits per second with 95 % intervals. Faint bars are lower bounds: there the client was the limit.";
     let height = 27 * rows.len();
-    Some(Chart::new("throughput", height, rows, body)?.told(caption, format!("Bars of hits per second: {words}.")))
+    Some(Chart::new("throughput", height, rows, body)?.described(caption, format!("Bars of hits per second: {words}.")))
 }
 
 /// Percentile curves of the phases, the server as is beside plain HTTP.
@@ -250,7 +251,7 @@ pub fn percentile_curves<'a>(
         },
     });
     let words = format!("Percentile curves of latency: {}.", words.join("; "));
-    Some(Chart::new(id, 300, rows, body)?.told(caption, words))
+    Some(Chart::new(id, 300, rows, body)?.described(caption, words))
 }
 
 /// Points of a percentile curve as (nines, value): the percentile p is drawn at `-log10(1 - p)`, so that 90, 99 and

@@ -19,7 +19,7 @@ pub fn shares(changes: &[SideBySide]) -> Section {
         true => [format_duration(known.value), known.ends(format_duration)],
         false => [format_percent(known.value), format_interval(known.low, known.high)],
     };
-    let rows = Rows::of(changes)
+    let rows = Rows::new(changes)
         .words("CPU per hit", |of| if is_cost(of) { "as is".to_owned() } else { stage_label(&of.stage) })
         .pair("first", |of| told(of, of.first))
         .pair("second", |of| told(of, of.second))
@@ -66,7 +66,7 @@ pub enum Scatter {
 
 /// The table of comparisons, those of each point below its name.
 pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
-    let rows = Rows::of(comparisons)
+    let rows = Rows::new(comparisons)
         .words("", |of| of.quantity.to_string())
         .number("first", |of| value(of, of.first))
         .number("second", |of| value(of, of.second))

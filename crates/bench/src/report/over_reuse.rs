@@ -44,7 +44,7 @@ impl OverReuse {
         let mut said = Vec::new();
         for (reuse_percent, found) in points {
             let Estimate { value, low, high } = found.drawn().scaled(self.scale);
-            let row = json!({"hits": value, "low": low, "high": high, "label": found.told(format_quantity)});
+            let row = json!({"hits": value, "low": low, "high": high, "label": found.with_interval(format_quantity)});
             said.push(format!("{reuse_percent:.1} % {}", format_quantity(found.value)));
             self.add(name, "measured", reuse_percent, row);
         }
@@ -113,6 +113,6 @@ impl OverReuse {
             "layer": layers.into_iter().flatten().collect::<Vec<Value>>(),
         });
         let words = format!("Lines of {title} over reuse by {}. {}.", self.by, self.words.join(". "));
-        Some(Chart::new(id, height, self.rows, body)?.told(caption, words))
+        Some(Chart::new(id, height, self.rows, body)?.described(caption, words))
     }
 }

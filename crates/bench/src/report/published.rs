@@ -53,7 +53,7 @@ fn shares(summary: &Summary, paper: &Published) -> Option<Section> {
         share.map_or([NONE.to_owned(), "not measured".to_owned()], |share| [share_number(share), share_interval(share)])
     };
     let direction = |of: &PublishedShare| of.by_cpu.unwrap_or(Direction::Undecided);
-    let rows = Rows::of(&paper.shares)
+    let rows = Rows::new(&paper.shares)
         .words("cost of", |of| capitalised(&of.share))
         .pair("CPU", |of| ours(Metric::Cpu, of))
         .pair("time", |of| ours(Metric::Throughput, of))
@@ -76,7 +76,7 @@ fn throughput(paper: &Published) -> Option<Section> {
         None if of.configuration == paper.reference => "100".to_owned(),
         None => NONE.to_owned(),
     };
-    let rows = Rows::of(&paper.configurations)
+    let rows = Rows::new(&paper.configurations)
         .words("configuration", |of| of.configuration.clone())
         .on(Medium::Page, |rows| rows.words("in the paper", |of| of.label.clone().unwrap_or_default()))
         .number("hits/s, %", |of| ours(of, &of.ratio))
@@ -137,7 +137,7 @@ fn tls_factor(summary: &Summary, paper: &Published) -> Option<String> {
     if theirs.is_empty() || !to.is_finite() {
         return None;
     }
-    let word = match Lies::of([from, to], [low, high]) {
+    let word = match Lies::new([from, to], [low, high]) {
         Lies::Above => "that is bigger",
         Lies::Below => "that is smaller",
         Lies::Within => "that lies between them",
@@ -201,7 +201,7 @@ fn setup_against_data(summary: &Summary, paper: &Published) -> Option<String> {
     let ours = summary.findings.setup_and_data.iter().find(|part| part.metric == Metric::Cpu)?;
     let theirs = paper.setup_and_data.as_ref()?;
     let (setup, data) = (&ours.setup, &ours.data);
-    let word = match Lies::of([setup.low, setup.high], [data.low, data.high]) {
+    let word = match Lies::new([setup.low, setup.high], [data.low, data.high]) {
         Lies::Above => "Connection setup costs more than data exchange",
         Lies::Below => "Data exchange costs more than connection setup",
         Lies::Within | Lies::Across => "Which costs more, connection setup or data exchange, is undecided",

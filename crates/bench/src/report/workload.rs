@@ -64,7 +64,7 @@ pub fn workload(summary: &Summary) -> Document {
         facts.extend(replayed_log(log));
         warnings.extend(log.read.warnings());
     }
-    Document::of([Section::default().with(Content::Facts(facts)), circumstances::warnings(warnings)])
+    Document::from_sections([Section::default().with(Content::Facts(facts)), circumstances::warnings(warnings)])
 }
 
 /// What was found in a log that is replayed.
@@ -178,7 +178,7 @@ fn percents(row: &Row) -> impl Iterator<Item = f64> {
 }
 
 fn reuse_table(reuse: &Reuse) -> Section {
-    let rows = Rows::of(&reuse.rows).words("lasts", |row| format_seconds(row.lifetime_s));
+    let rows = Rows::new(&reuse.rows).words("lasts", |row| format_seconds(row.lifetime_s));
     let rows = rows.words("carries", |_| String::new());
     let limits = limits(reuse, "any hits").into_iter().enumerate();
     let rows =
@@ -197,7 +197,7 @@ pub fn lifetimes(of: &[Lifetime], keys_change_s: Option<u32>, saved: &[(String, 
         seconds if seconds > 2 * 3600 => format!("{} h", format_tenths(f64::from(seconds) / 3600.0)),
         seconds => format_seconds(seconds),
     };
-    let mut rows = Rows::of(&numbered)
+    let mut rows = Rows::new(&numbered)
         .words("lasts", |(_, of)| format_seconds(of.lifetime_s))
         .number("resumed, TLS 1.2", |(_, of)| format_percent(of.resumed_percent))
         .number("TLS 1.3", |(_, of)| format_percent(of.renewed_percent));
@@ -245,7 +245,7 @@ fn chart(reuse: &Reuse, answer: &str) -> Option<Chart> {
     });
     let caption = "Percent reuse is 1 − full handshakes / hits. A session ends when it is older than the time or has \
                    carried that many hits; where each hit renews it, only a pause of that length ends it.";
-    Some(Chart::new("reuse", 320, rows, body)?.told(caption, answer))
+    Some(Chart::new("reuse", 320, rows, body)?.described(caption, answer))
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl<'a> Foreign<'a> {
         testbed.activate(host)?;
         let address = testbed.address(host);
         let instance = testbed.instance(host).context("the server does not run")?;
-        let clocks = ProcessClocks::of(instance.pids());
+        let clocks = ProcessClocks::new(instance.pids());
         testbed.require_libraries(host)?;
         let (request, _) = testbed.preflight_request();
         let settings = testbed.servers[host].settings.clone().context("the server has no TLS")?;
@@ -139,7 +139,7 @@ impl<'a> Foreign<'a> {
 
     /// After a reload there are other processes.
     fn look_again(&mut self) -> Result<Option<Interval>> {
-        self.clocks = ProcessClocks::of(self.instance()?.pids());
+        self.clocks = ProcessClocks::new(self.instance()?.pids());
         self.refuse_dead()?;
         Ok(None)
     }
@@ -147,7 +147,7 @@ impl<'a> Foreign<'a> {
     fn refuse_dead(&mut self) -> Result<()> {
         let obituary = self.instance()?.obituary();
         match obituary {
-            Some(obituary) => Err(Fault::Server.of(anyhow!("{obituary}"))),
+            Some(obituary) => Err(Fault::Server.wrap(anyhow!("{obituary}"))),
             None => Ok(()),
         }
     }
@@ -208,7 +208,7 @@ impl Subject for Foreign<'_> {
             interrupt::check(self.stop).map_err(failed)?;
             if let Some(why) = self.watch.left_its_band() {
                 self.end();
-                return Err(failed(Fault::Server.of(anyhow!("doubling was ended: {why}"))));
+                return Err(failed(Fault::Server.wrap(anyhow!("doubling was ended: {why}"))));
             }
             if next.is_empty() {
                 // As many intervals without anything doubled as with.

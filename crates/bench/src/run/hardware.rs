@@ -147,7 +147,7 @@ pub fn description(
         });
     }
     if let Some(hardware) = hardware {
-        parts.extend(hardware.accelerator.map(|engines| engines.told(workers)));
+        parts.extend(hardware.accelerator.map(|engines| engines.describe(workers)));
         if hardware.burn_ns > 0 {
             parts.push(format!(
                 "{:.1} us of CPU time burnt by each private-key operation",

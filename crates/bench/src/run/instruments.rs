@@ -108,7 +108,7 @@ impl Instruments {
         let seen = [
             counted.shim.map(|counters| counters.iter().any(|(.., count)| count > 0)),
             counted.doubler.map(|counters| counters.calls(Stage::Kdf) > 0),
-            counted.provider.filter(|_| counts_kdf).map(|counters| counters.of(Stage::Kdf) > 0),
+            counted.provider.filter(|_| counts_kdf).map(|counters| counters.total(Stage::Kdf) > 0),
         ];
         Ok(seen.into_iter().flatten().reduce(|one, other| one || other))
     }

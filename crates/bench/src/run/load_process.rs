@@ -197,7 +197,7 @@ impl LoadProcess {
             Reply::Error { message, fault } => {
                 let error = anyhow!(message);
                 Err(match fault.or(self.is_by_workers.then_some(Fault::Unreachable)) {
-                    Some(fault) => fault.of(error),
+                    Some(fault) => fault.wrap(error),
                     None => error,
                 })
             }

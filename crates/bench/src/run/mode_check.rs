@@ -54,7 +54,7 @@ impl ModeCheck {
         if outcome.handshakes.full == 0 {
             return None;
         }
-        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.of(*stage) > 0).collect();
+        let seen: StageSet = on_the_wire.provider().iter().filter(|stage| counted.total(*stage) > 0).collect();
         let silent = self.missing_of(index, seen)?;
         Some(format!("{silent} was off, and yet no call of it was counted"))
     }

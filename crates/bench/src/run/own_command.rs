@@ -53,7 +53,7 @@ pub fn server_of(experiment: &Experiment) -> ServerName {
 
 /// What a copy of an installed configuration does otherwise than the original.
 pub fn told_of_copy(experiment: &Experiment) -> Vec<Warning> {
-    let told = installed(experiment).map_or_else(Vec::new, |installed| installed.site.told());
+    let told = installed(experiment).map_or_else(Vec::new, |installed| installed.site.notes());
     told.into_iter().map(|(what, remedy)| Warning::new("copied_configuration", what).with_remedy(remedy)).collect()
 }
 
@@ -99,7 +99,7 @@ pub fn tell_effects(
     };
     let mut told = BTreeSet::new();
     for command in command_specs(experiment) {
-        for line in command.told(&experiment.server.writable)?.into_iter().chain([reached.clone()]) {
+        for line in command.side_effects(&experiment.server.writable)?.into_iter().chain([reached.clone()]) {
             if told.insert(line.clone()) {
                 observer.tell(&line);
             }

@@ -16,7 +16,7 @@ use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
 use tlsdyno_base::namespace::Apart;
-use tlsdyno_engine::load::{Connections, Expect, Outcome, Plan, Target, Workload};
+use tlsdyno_engine::load::{Connections, Expect, LoadTarget, Outcome, Plan, Workload};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use tlsdyno_record::model::workload::WorkloadSpec;
@@ -26,7 +26,7 @@ use tlsdyno_record::model::{
 use tlsdyno_servers::{Instance, Library, RunDirectory, ServerSpec, tls_library};
 use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
 use tlsdyno_traffic::load::client;
-use tlsdyno_traffic::trace::{self, Site};
+use tlsdyno_traffic::trace::{self, ServedWorkload};
 
 use super::bound::preparing_most;
 use super::cpus::{self, Cpus, Placement};
@@ -43,7 +43,7 @@ pub use server_under_test::ServerUnderTest;
 /// All configurations of an experiment, ready to be measured.
 pub struct Testbed {
     /// The workload and its files.
-    pub site: Site,
+    pub site: ServedWorkload,
     /// The configurations, in the order of the experiment.
     pub servers: Vec<ServerUnderTest>,
     /// CPUs in use.
@@ -495,7 +495,7 @@ impl Testbed {
         let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
         let tls = settings.map(compile).transpose();
         let tls = tls.with_context(|| format!("target {}", self.servers[index].model.name))?;
-        let target = Target { address: self.address(index), host: self.host_name.clone(), tls };
+        let target = LoadTarget { address: self.address(index), host: self.host_name.clone(), tls };
         let load = &self.experiment.load;
         Ok(Plan {
             resumption: load.reuse()?,
@@ -549,10 +549,10 @@ fn counted_code() -> Handed {
 }
 
 /// Makes the workload, and writes its files into `docroot` of this directory.
-pub fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<Site> {
+pub fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<ServedWorkload> {
     say("making the workload");
     let site = trace::make(workload).context("failed to make the workload")?;
-    site.summary.told().iter().for_each(|told| say(told));
+    site.summary.notes().iter().for_each(|told| say(told));
     say("writing the document root");
     trace::write_docroot(&site, &directory.join("docroot"))?;
     Ok(site)

@@ -254,7 +254,7 @@ pub fn death(name: &str, outcome: &Outcome, log_tail: &str) -> anyhow::Error {
     let kinds = outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times"));
     let seen = kinds.chain(tls_faults(outcome)).collect::<Vec<_>>().join(", ");
     let seen = if seen.is_empty() { "no request was answered" } else { &seen };
-    Fault::Server.of(anyhow!("the server of \"{name}\" answers no more ({seen}){log_tail}"))
+    Fault::Server.wrap(anyhow!("the server of \"{name}\" answers no more ({seen}){log_tail}"))
 }
 
 /// What to say of failed requests and TLS faults.

@@ -183,7 +183,7 @@ fn lines(summary: &ArraySummary) -> Section {
     let by_costs = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_costs;
     let by_lines = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_lines;
     let full = |line: &ArrayLine| line.half_serving_point.as_ref()?.full_per_second;
-    let rows = Rows::of(&summary.lines)
+    let rows = Rows::new(&summary.lines)
         .words("", |line| line.name.clone())
         .number("half at", |line| value(by_time(line)))
         .interval(format_tenths, by_time)
@@ -222,8 +222,8 @@ fn model_note(model: &ArrayModel, summary: &ArraySummary) -> String {
     format!(
         "Model of {of}, {form}: H = {} for a full handshake, e = {} for a page; points differ from it by {} on \
          average, by {} at most.",
-        model.costs.full_handshake_ns.told(signed_duration),
-        model.costs.hit_ns.told(signed_duration),
+        model.costs.full_handshake_ns.with_interval(signed_duration),
+        model.costs.hit_ns.with_interval(signed_duration),
         format_percent(model.costs.deviation_percent),
         format_percent(model.costs.residual_percent)
     )
@@ -245,7 +245,7 @@ fn theory_note(line: &ArrayLine) -> Option<String> {
 fn levels(summary: &ArraySummary) -> Section {
     let all = summary.lines.iter().flat_map(|line| line.levels.iter().map(|level| (line.name.as_str(), level)));
     let all: Vec<(&str, &ArrayLevel)> = all.collect();
-    let rows = Rows::of(&all)
+    let rows = Rows::new(&all)
         .words("", |(line, level)| format!("{line}, {} %", level.asked_percent))
         .number("reuse", |(_, level)| format!("{:.2} %", level.achieved_percent))
         .number("pages/s", |(_, level)| {

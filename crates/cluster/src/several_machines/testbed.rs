@@ -18,7 +18,7 @@ use tlsdyno_bench::run::preflight::negotiated::Asked;
 use tlsdyno_bench::run::request::plain_get;
 use tlsdyno_bench::run::schedule::{Piece, requests_of_users};
 use tlsdyno_bench::run::testbed::{log_tail, make_site, stop_all};
-use tlsdyno_engine::load::{self, Connections, Expect, Plan, Target};
+use tlsdyno_engine::load::{self, Connections, Expect, LoadTarget, Plan};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{CertificateKind, ClientModel, Network, Policy, Tls, WorkersModel};
 use tlsdyno_record::store::Manifest;
@@ -26,7 +26,7 @@ use tlsdyno_servers::cpu::at_rest;
 use tlsdyno_servers::dispatcher::{self, Dispatcher};
 use tlsdyno_servers::{Instance, RunDirectory, ServerSpec};
 use tlsdyno_tls::{Config, Effort, Settings, StageSet};
-use tlsdyno_traffic::trace::Site;
+use tlsdyno_traffic::trace::ServedWorkload;
 
 use super::placement::Placement;
 
@@ -128,7 +128,7 @@ pub struct Clients {
 /// Everything that is started and written before the first block.
 pub struct Testbed {
     /// The workload and its files.
-    pub site: Site,
+    pub site: ServedWorkload,
     /// Where everything runs.
     pub placement: Placement,
     /// Keys and certificates.
@@ -311,7 +311,7 @@ impl Testbed {
     pub fn pass_through(&mut self, route: &Route, tls: Option<&Tls>) -> Result<String> {
         let before: u64 = self.passed(route, 0)?.iter().sum();
         let address = self.entries(route)[0];
-        let with_log = |error| Fault::Server.of(anyhow!("{error:#}{}", self.log_tail(route)));
+        let with_log = |error| Fault::Server.wrap(anyhow!("{error:#}{}", self.log_tail(route)));
         let got = self.get(address, tls).map_err(with_log)?;
         if route.dispatcher.is_none() {
             return Ok(got);
@@ -414,7 +414,7 @@ impl Testbed {
     /// There is nothing to connect to, or the client cannot be made.
     pub fn plan(&self, name: &str, entries: Vec<SocketAddr>, tls: Option<&Tls>, clients: Clients) -> Result<Plan> {
         let address = *entries.first().with_context(|| format!("\"{name}\" has no machine"))?;
-        let target = Target { address, host: HOST.to_owned(), tls: self.client(tls, address)? };
+        let target = LoadTarget { address, host: HOST.to_owned(), tls: self.client(tls, address)? };
         let connections = Connections {
             total: clients.total,
             per_user: 1,

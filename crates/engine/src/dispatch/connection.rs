@@ -10,19 +10,16 @@ use super::learn::Student;
 use super::memory::Object;
 use super::relay::Direction;
 
-/// Which of the two sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
     Backend,
 }
 
-/// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ConnectionPhase {
     /// The client has not said enough to choose a backend.
     Hello,
-    /// Connecting to the backend.
     Connecting,
     Relaying,
 }
@@ -33,11 +30,9 @@ pub(super) struct Socket {
     pub(super) descriptor: OwnedFd,
     /// Room for output is told too.
     pub(super) tells_room: bool,
-    /// The reactor tells about it.
     pub(super) watched: bool,
 }
 
-/// The backend's socket, and which backend it is.
 #[derive(Debug)]
 pub(super) struct BackendSocket {
     pub(super) socket: Socket,
@@ -48,7 +43,6 @@ pub(super) struct BackendSocket {
 #[derive(Debug)]
 pub(super) enum Opening {
     Hello(ClientReader),
-    /// The line of a request.
     Request(TargetReader),
 }
 
@@ -62,7 +56,7 @@ pub(super) struct Connection {
     /// It is among those whose patience ends.
     pub(super) awaited: bool,
     pub(super) backend: Option<BackendSocket>,
-    pub(super) stage: Stage,
+    pub(super) phase: ConnectionPhase,
     /// It went to the backend that is known to hold its session: nothing to remember about its address.
     pub(super) known: bool,
     /// Slots that could not be reached, as a mask.
@@ -93,7 +87,7 @@ impl Connection {
             counted: false,
             awaited: false,
             backend: None,
-            stage: Stage::Hello,
+            phase: ConnectionPhase::Hello,
             known: false,
             tried: 0,
             opening: None,
@@ -119,6 +113,6 @@ impl Connection {
 
     /// Something could move without waiting.
     pub(super) fn is_ready(&self) -> bool {
-        self.stage == Stage::Relaying && (self.up.is_ready() || self.down.is_ready())
+        self.phase == ConnectionPhase::Relaying && (self.up.is_ready() || self.down.is_ready())
     }
 }

@@ -14,7 +14,7 @@ use tlsdyno_wire::{proxy_protocol, record};
 use super::limits::BACKENDS_MAX;
 use super::run::open;
 use super::settings::{Check, CheckKind, ProxyHeader};
-use super::shared::{Phase, Shared, Slot, Target};
+use super::shared::{Phase, Shared, Slot, SlotBackend};
 use crate::reactor::{Interest, Reactor};
 
 const WAKE: u64 = u64::MAX;
@@ -39,15 +39,12 @@ impl Verdict {
     }
 }
 
-/// A check under way.
 struct Probe {
     socket: OwnedFd,
     deadline_ns: u64,
-    /// The hello was sent.
     asked: bool,
 }
 
-/// State of the checks of one slot.
 #[derive(Default)]
 struct Patient {
     verdict: Verdict,
@@ -68,9 +65,6 @@ pub struct Checks<'s> {
 
 impl Checks<'_> {
     /// Whatever becomes readable on `wake` makes them look at the phase and at new settings; the bytes are left there.
-    ///
-    /// # Errors
-    /// The system gives no epoll instance.
     pub fn new(shared: &Shared, wake: OwnedFd) -> io::Result<Checks<'_>> {
         let reactor = Reactor::new(BACKENDS_MAX)?;
         reactor.add(&wake, WAKE, Interest::EdgeRead)?;
@@ -78,9 +72,6 @@ impl Checks<'_> {
     }
 
     /// Checks the backends until the dispatcher ends.
-    ///
-    /// # Errors
-    /// The system no longer tells events.
     pub fn run(mut self) -> io::Result<()> {
         while self.shared.phase() == Phase::Run {
             self.turn(tlsdyno_sys::monotonic_ns())?;
@@ -126,7 +117,7 @@ impl Checks<'_> {
 /// Starts a check that is due, or ends one that takes too long; answers when to look again.
 fn attend(
     patient: &mut Patient,
-    target: &Target,
+    target: &SlotBackend,
     slot: &Slot,
     reactor: &Reactor,
     check: &Check,
@@ -250,11 +241,11 @@ mod tests {
         let check = Check { rise: 2, fall: 3, ..Check::default() };
         let (mut verdict, mut down) = (Verdict::default(), false);
         let results = [false, false, true, false, false, false, true, false, true, true];
-        let seen = results.map(|ok| {
+        let down = results.map(|ok| {
             down = verdict.take(ok, down, &check);
             down
         });
-        assert_eq!(seen, [false, false, false, false, false, true, true, true, true, false]);
+        assert_eq!(down, [false, false, false, false, false, true, true, true, true, false]);
     }
 
     /// Time passes by itself here: each look is at the moment that the last one named.
@@ -265,7 +256,7 @@ mod tests {
         let backend = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         backend.set_nonblocking(true).unwrap();
         let address = backend.local_addr().unwrap();
-        let target = Target { slot: 0, backend: super::super::Backend { name: String::new(), address } };
+        let target = SlotBackend { slot: 0, backend: super::super::Backend { name: String::new(), address } };
         let check = Check { kind: CheckKind::Hello, ..Check::default() };
         let (slot, mut patient, reactor) = (Slot::default(), Patient::default(), Reactor::new(8).unwrap());
         let mut now_ns = 0;
@@ -274,8 +265,8 @@ mod tests {
             now_ns = attend(patient, &target, slot, &reactor, &check, ProxyHeader::None, now_ns);
             (seen_s, slot.down.load(Relaxed))
         };
-        let seen: [(u64, bool); 6] = std::array::from_fn(|_| look(&mut patient, &slot));
-        assert_eq!(seen, [(0, false), (1, false), (2, false), (3, false), (4, false), (5, true)]);
+        let states: [(u64, bool); 6] = std::array::from_fn(|_| look(&mut patient, &slot));
+        assert_eq!(states, [(0, false), (1, false), (2, false), (3, false), (4, false), (5, true)]);
         // Those that have timed out wait in the queue, and have ended.
         for is_down in [true, false] {
             while patient.probe.is_none() {

@@ -58,14 +58,14 @@ mod tests {
 
     use super::*;
     use crate::dispatch::limits::BACKENDS_MAX;
-    use crate::dispatch::{Backend, Policy, Target};
+    use crate::dispatch::{Backend, Policy, SlotBackend};
 
     const TIMEOUT_S: u32 = 300;
 
-    struct Site {
+    struct Bench {
         memory: Memory,
         router: Router,
-        targets: Vec<Target>,
+        targets: Vec<SlotBackend>,
         usable: u64,
         active: [u32; BACKENDS_MAX],
         now_s: u32,
@@ -77,13 +77,13 @@ mod tests {
         memory
     }
 
-    impl Site {
-        fn new(backends: u8) -> Site {
+    impl Bench {
+        fn new(backends: u8) -> Bench {
             let backend = |slot: u8| Backend { name: slot.to_string(), address: ([127, 0, 0, 1], slot.into()).into() };
-            Site {
+            Bench {
                 memory: memory(4096),
                 router: Router::new(Policy::Lard, 0),
-                targets: (0..backends).map(|slot| Target { slot, backend: backend(slot) }).collect(),
+                targets: (0..backends).map(|slot| SlotBackend { slot, backend: backend(slot) }).collect(),
                 usable: (1 << backends) - 1,
                 active: [0; BACKENDS_MAX],
                 now_s: 1,
@@ -99,7 +99,7 @@ mod tests {
 
         /// With these loads, an object that was sent to slot 0.
         fn again(loads: &[u32]) -> (u8, Reason) {
-            let mut site = Site::new(loads.len() as u8);
+            let mut site = Bench::new(loads.len() as u8);
             assert_eq!(site.ask("/a"), Some((0, Reason::NewObject)));
             site.active[..loads.len()].copy_from_slice(loads);
             site.ask("/a").unwrap()
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn an_object_goes_to_the_least_loaded_and_stays_there() {
-        let mut site = Site::new(3);
+        let mut site = Bench::new(3);
         site.active[..3].copy_from_slice(&[5, 3, 4]);
         assert_eq!(site.ask("/a"), Some((1, Reason::NewObject)));
         site.active[1] = LARD_HIGH;
@@ -122,17 +122,17 @@ mod tests {
     #[test]
     fn an_object_moves_when_its_backend_is_overloaded() {
         let (low, high) = (LARD_LOW, LARD_HIGH);
-        assert_eq!(Site::again(&[high, 0]), (0, Reason::Object), "not above T_high");
-        assert_eq!(Site::again(&[high + 1, low]), (0, Reason::Object), "none below T_low");
-        assert_eq!(Site::again(&[high + 1, low - 1]), (1, Reason::MovedObject));
-        assert_eq!(Site::again(&[2 * high - 1, low, high]), (0, Reason::Object), "below twice T_high");
-        assert_eq!(Site::again(&[2 * high, high, high - 1]), (2, Reason::MovedObject), "at twice T_high in any case");
-        assert_eq!(Site::again(&[2 * high, 2 * high + 1]), (0, Reason::Object), "nobody is better");
+        assert_eq!(Bench::again(&[high, 0]), (0, Reason::Object), "not above T_high");
+        assert_eq!(Bench::again(&[high + 1, low]), (0, Reason::Object), "none below T_low");
+        assert_eq!(Bench::again(&[high + 1, low - 1]), (1, Reason::MovedObject));
+        assert_eq!(Bench::again(&[2 * high - 1, low, high]), (0, Reason::Object), "below twice T_high");
+        assert_eq!(Bench::again(&[2 * high, high, high - 1]), (2, Reason::MovedObject), "at twice T_high in any case");
+        assert_eq!(Bench::again(&[2 * high, 2 * high + 1]), (0, Reason::Object), "nobody is better");
     }
 
     #[test]
     fn a_moved_object_stays_where_it_went() {
-        let mut site = Site::new(2);
+        let mut site = Bench::new(2);
         site.ask("/a");
         site.active[0] = LARD_HIGH + 1;
         assert_eq!(site.ask("/a"), Some((1, Reason::MovedObject)));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_backend_that_is_down_loses_its_objects() {
-        let mut site = Site::new(2);
+        let mut site = Bench::new(2);
         site.ask("/a");
         site.usable = 0b10;
         assert_eq!(site.ask("/a"), Some((1, Reason::MovedObject)));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asks_for_is_forgotten() {
-        let mut site = Site::new(2);
+        let mut site = Bench::new(2);
         for _ in 0..10 {
             site.ask("/used");
             site.now_s += TIMEOUT_S - 1;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_up_what_was_not_asked_for_the_longest() {
-        let mut site = Site { memory: memory(8), ..Site::new(1) };
+        let mut site = Bench { memory: memory(8), ..Bench::new(1) };
         for second in 1..=8 {
             site.now_s = second;
             site.ask(&format!("/{second}"));
@@ -177,7 +177,7 @@ mod tests {
         site.ask("/1");
         site.now_s = 10;
         site.ask("/9");
-        let known = |site: &Site, path: &str| site.memory.slot_of_object(site.memory.object(path.as_bytes()), 10) != 0;
+        let known = |site: &Bench, path: &str| site.memory.slot_of_object(site.memory.object(path.as_bytes()), 10) != 0;
         assert!(known(&site, "/1") && known(&site, "/9") && !known(&site, "/2") && known(&site, "/3"));
         assert_eq!(site.memory.objects().unwrap().live(10), 8);
     }
@@ -188,7 +188,7 @@ mod tests {
         fn every_decision_follows_the_rule(
             steps in proptest::collection::vec((0..40_u8, proptest::collection::vec(0..200_u32, 4), 1..16_u64), 1..300),
         ) {
-            let mut site = Site::new(4);
+            let mut site = Bench::new(4);
             for (object, loads, usable) in steps {
                 site.active[..4].copy_from_slice(&loads);
                 site.usable = usable;

@@ -11,7 +11,7 @@ use super::route::{Reason, Route};
 pub enum Outcome {
     /// No session was offered.
     Fresh,
-    /// The offered session was taken.
+    /// The backend accepted the offered session.
     Accepted,
     /// It was not.
     Rejected,
@@ -20,13 +20,13 @@ pub enum Outcome {
 /// Where and when something is learned.
 #[derive(Clone, Copy, Debug)]
 pub struct Lesson<'a> {
-    /// What is known.
+    /// The tables in which it is remembered.
     pub memory: &'a Memory,
-    /// The backend.
+    /// Slot of the backend.
     pub slot: u8,
     /// All backends there are, as a mask.
     pub all: u64,
-    /// Seconds.
+    /// The current time of the dispatcher's clock, seconds.
     pub now_s: u32,
     /// For how many seconds it is remembered.
     pub timeout_s: u32,
@@ -63,7 +63,7 @@ impl Student {
         }
     }
 
-    /// What the client offers.
+    /// The sessions that the client offers.
     pub fn offer(&self) -> &Offer {
         &self.offer
     }
@@ -79,7 +79,7 @@ impl Student {
         self.sent_to_holder
     }
 
-    /// Nothing more can be learned.
+    /// Whether the rest of the handshake can teach nothing more.
     pub fn is_done(&self) -> bool {
         self.server.is_done()
     }

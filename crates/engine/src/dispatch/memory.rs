@@ -20,11 +20,10 @@ pub struct Memory {
     pub names: Table,
     /// TLS 1.2 session IDs.
     pub ids: Table,
-    /// Client addresses.
+    /// Slots of backends by client address.
     pub addresses: Table,
     /// Paths of requests; not there before [`Memory::keep_objects`].
     objects: OnceLock<Table>,
-    /// For how many objects.
     objects_max: usize,
     /// For tickets of similar length: how many names in a row nobody had met before.
     strangers: [AtomicU32; 64],

@@ -23,4 +23,4 @@ pub mod table;
 
 pub use run::{Loop, bind};
 pub use settings::{Backend, Check, CheckKind, Limits, Policy, ProxyHeader, Settings, SettingsError};
-pub use shared::{Phase, Shared, Slot, Snapshot, Target};
+pub use shared::{Phase, Shared, Slot, SlotBackend, Snapshot};

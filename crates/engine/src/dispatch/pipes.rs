@@ -15,7 +15,6 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// An empty one of a useful size.
     fn make() -> Option<Pipe> {
         let (output, input) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
         let bytes = fcntl_setpipe_size(&input, PIPE_BYTES).or_else(|_| fcntl_getpipe_size(&input)).ok()?;
@@ -23,7 +22,6 @@ impl Pipe {
     }
 }
 
-/// The pipes of one loop.
 #[derive(Debug)]
 pub(super) struct Pipes {
     spare: Vec<Pipe>,
@@ -35,7 +33,6 @@ pub(super) struct Pipes {
 }
 
 impl Pipes {
-    /// At most `most` at a time.
     pub(super) fn new(most: u32) -> Pipes {
         Pipes { spare: Vec::with_capacity(SPARE_PIPES), lent: 0, most, refused: false }
     }

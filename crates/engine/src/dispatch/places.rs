@@ -16,7 +16,6 @@ impl Id {
         u64::from(self.number) << 32 | u64::from(self.place) << 1 | u64::from(side == Side::Backend)
     }
 
-    /// Back from a token.
     pub(super) fn from_token(token: u64) -> (Id, Side) {
         let side = if token & 1 == 1 { Side::Backend } else { Side::Client };
         (Id { place: (token as u32) >> 1, number: (token >> 32) as u32 }, side)
@@ -27,27 +26,25 @@ impl Id {
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct Entry {
     number: u32,
     connection: Option<Connection>,
 }
 
-/// The connections of a loop.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    places: Vec<Place>,
+    places: Vec<Entry>,
     free: Vec<u32>,
 }
 
 impl Places {
-    /// Connections that are open.
     pub(super) fn open(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     pub(super) fn insert(&mut self, connection: Connection) -> Id {
         let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(Entry::default());
             (self.places.len() - 1) as u32
         });
         let entry = &mut self.places[place as usize];
@@ -74,7 +71,6 @@ impl Places {
         entry.connection.as_ref().map(|_| Id { place: place as u32, number: entry.number })
     }
 
-    /// Places, used or not.
     pub(super) fn count(&self) -> usize {
         self.places.len()
     }

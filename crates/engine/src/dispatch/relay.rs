@@ -15,7 +15,6 @@ use super::limits::{BULK_AFTER_BYTES, BULK_WAKE_BYTES, BYTES_PER_TURN, COPY_BYTE
 use super::pipes::{Pipe, Pipes};
 use crate::sys;
 
-/// State of one direction.
 #[derive(Debug, Default)]
 pub(super) struct Direction {
     /// There may be input: no read has come back short since the last event.
@@ -45,7 +44,6 @@ pub(super) struct Direction {
     pub(super) bytes: u64,
 }
 
-/// Which side failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailedSide {
     /// The sender: it reset the connection.
@@ -54,10 +52,8 @@ pub(super) enum FailedSide {
     Receiver,
 }
 
-/// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// Wait for an event.
     Waits,
     /// Wait for the receiver to have room.
     Blocked,
@@ -73,7 +69,6 @@ pub(super) struct Tools<'a> {
     pub(super) pipes: &'a mut Pipes,
     /// Sees bytes that pass, and says whether it wants to see more.
     pub(super) watch: &'a mut dyn FnMut(&[u8]) -> bool,
-    /// Times that there was no pipe.
     pub(super) pipes_missing: u64,
 }
 
@@ -290,7 +285,6 @@ impl Direction {
         }
     }
 
-    /// Passes on what is held.
     fn flush(&mut self, to: BorrowedFd) -> Result<(), FailedSide> {
         if self.blocked {
             return Ok(());
@@ -323,7 +317,6 @@ impl Direction {
     }
 }
 
-/// How many of the bytes the receiver took.
 fn send(to: impl AsFd, bytes: &[u8], flags: SendFlags) -> Result<usize, FailedSide> {
     match rustix::net::send(to, bytes, flags) {
         Ok(sent) => Ok(sent),

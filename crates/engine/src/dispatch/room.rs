@@ -14,7 +14,6 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// For so many loops.
     pub(super) fn new(loops: usize) -> Room {
         let turns = (0..loops).map(|_| AtomicU64::new(0)).collect();
         Room { taken: AtomicU32::new(0), asked: AtomicU64::new(0), turns }
@@ -46,12 +45,10 @@ impl Room {
         is_there
     }
 
-    /// Gives a place back.
     pub(super) fn give_back(&self) {
         self.taken.fetch_sub(1, Relaxed);
     }
 
-    /// Whether this loop waits for a place.
     pub(super) fn is_waiting(&self, number: usize) -> bool {
         self.turns[number].load(Relaxed) != 0
     }

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use super::limits::{BACKENDS_MAX, UNLEARNABLE_SAMPLE};
 use super::memory::{Memory, Name, Offer, is_hopeless};
 use super::settings::Policy;
-use super::shared::Target;
+use super::shared::SlotBackend;
 
 /// What a choice is made among.
 #[derive(Clone, Copy, Debug)]
 pub struct Choices<'a> {
-    /// The backends.
-    pub targets: &'a [Target],
+    /// The backends in the order of the settings.
+    pub targets: &'a [SlotBackend],
     /// Slots that may get the connection, as a mask.
     pub usable: u64,
-    /// Open connections by slot.
+    /// Number of open connections of each slot.
     pub active: &'a [u32; BACKENDS_MAX],
 }
 
@@ -53,18 +53,18 @@ pub fn wanted(up: u64, all: u64, tried: u64) -> u64 {
     (if up & !tried == 0 { all } else { up }) & !tried
 }
 
-/// A decision.
+/// The backend chosen for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The backend.
+    /// Slot of the backend.
     pub slot: u8,
-    /// Why.
+    /// Why this backend was chosen.
     pub reason: Reason,
     /// What becomes of the session is worth learning.
     pub learn: bool,
 }
 
-/// The decisions of one loop.
+/// Chooses backends for the connections of one loop.
 #[derive(Debug)]
 pub struct Router {
     policy: Policy,
@@ -85,7 +85,7 @@ impl Router {
         Router { policy, nameless: 0, next: start, recent: [0; BACKENDS_MAX] }
     }
 
-    /// New settings.
+    /// Chooses by another policy from now on.
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
     }
@@ -179,7 +179,6 @@ impl Router {
         self.among(choices, u64::MAX, reason, learn)
     }
 
-    /// By load among some slots.
     fn among(&mut self, choices: &Choices, slots: u64, reason: Reason, learn: bool) -> Option<Route> {
         let slot = self.by_load(&Choices { usable: choices.usable & slots, ..*choices })?;
         Some(Route { slot, reason, learn })
@@ -195,7 +194,7 @@ impl Router {
     }
 
     /// A backend has come (back): it gets its share from now on, not what it missed.
-    pub fn joined(&mut self, slot: u8, targets: &[Target]) {
+    pub fn joined(&mut self, slot: u8, targets: &[SlotBackend]) {
         let others = targets.iter().filter(|target| target.slot != slot);
         self.recent[usize::from(slot)] = others.map(|target| self.recent[usize::from(target.slot)]).max().unwrap_or(0);
     }
@@ -228,7 +227,7 @@ impl Router {
 
 /// Rendezvous hashing: the usable backend for which this is highest. When one goes or comes, only its own clients move;
 /// and every loop and every dispatcher decides alike.
-fn affinity(address: IpAddr, targets: &[Target], slot: u8) -> u64 {
+fn affinity(address: IpAddr, targets: &[SlotBackend], slot: u8) -> u64 {
     let backend = targets.iter().find(|target| target.slot == slot).map(|target| target.backend.address);
     let mut hash = 0xcbf2_9ce4_8422_2325; // FNV-1a
     let mut take =
@@ -255,9 +254,9 @@ mod tests {
 
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn targets(count: u16) -> Vec<Target> {
+    fn targets(count: u16) -> Vec<SlotBackend> {
         let backend = |port: u16| Backend { name: port.to_string(), address: ([127, 0, 0, 1], port).into() };
-        (0..count).map(|number| Target { slot: number as u8, backend: backend(8000 + number) }).collect()
+        (0..count).map(|number| SlotBackend { slot: number as u8, backend: backend(8000 + number) }).collect()
     }
 
     #[test]

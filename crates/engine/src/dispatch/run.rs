@@ -56,14 +56,12 @@ pub struct Loop<'s> {
     accepting: bool,
     /// Accepted in one turn at most.
     accepts: u32,
-    /// Not before this instant.
+    /// No connection is accepted before this instant.
     accept_at_ns: u64,
-    /// Which of the loops it is.
     number: usize,
     /// There was no room: not before this instant either, unless a connection of this loop ends.
     room_at_ns: u64,
     places: Places,
-    /// Connections that want another turn.
     unfinished: Vec<Id>,
     /// Connections that wait for much input, and when somebody looks whether little has come.
     patient: Vec<Id>,
@@ -79,9 +77,6 @@ pub struct Loop<'s> {
 impl Loop<'_> {
     /// The `number`th loop. Whatever becomes readable on `wake` makes it look at the phase and at new settings; the
     /// bytes are left there.
-    ///
-    /// # Errors
-    /// The system gives no epoll instance.
     pub fn new(shared: &Shared, number: usize, listeners: Vec<TcpListener>, wake: OwnedFd) -> io::Result<Loop<'_>> {
         let (snapshot, generation) = shared.snapshot();
         let reactor = Reactor::new(EVENTS)?;
@@ -200,7 +195,6 @@ fn seconds(now_ns: u64) -> u32 {
     (now_ns / 1_000_000_000 + 1) as u32
 }
 
-/// Every backend of the settings, as a mask.
 fn all(snapshot: &Snapshot) -> u64 {
     snapshot.targets.iter().fold(0, |mask, target| mask | 1 << target.slot)
 }

@@ -52,7 +52,7 @@ named! {
     }
 }
 
-/// One backend.
+/// A server to which connections are forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// What status and errors call it.
@@ -117,7 +117,7 @@ named! {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
 pub struct Check {
-    /// What is done.
+    /// What a check does.
     pub kind: CheckKind,
     /// From one check to the next.
     pub interval: Time,
@@ -140,15 +140,15 @@ impl Default for Check {
 pub struct Settings {
     /// The backends, at least one, at most [`super::limits::BACKENDS_MAX`].
     pub backends: Vec<Backend>,
-    /// How one is chosen.
+    /// The rule by which a backend is chosen.
     pub policy: Policy,
     /// What they are told about the client.
     pub proxy_header: ProxyHeader,
-    /// Bounds.
+    /// Bounds on connections and times.
     pub limits: Limits,
     /// Seconds for which it is remembered which backend holds a session, or an object that nobody asks for.
     pub session_timeout_s: u32,
-    /// How backends are checked.
+    /// How backends are checked for being up.
     pub check: Check,
 }
 
@@ -173,9 +173,6 @@ pub enum SettingsError {
 
 impl Settings {
     /// Checks what every dispatcher needs.
-    ///
-    /// # Errors
-    /// There are no backends, too many, or one twice.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.backends.is_empty() {
             return Err(SettingsError::NoBackend);

@@ -14,22 +14,22 @@ use super::settings::{Backend, Policy, Settings, SettingsError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Connections are accepted.
+    /// The loops accept and forward connections.
     Run = 0,
     /// No new ones; those that are open go on to their end.
     Drain = 1,
-    /// All are closed now.
+    /// The loops close all connections and end.
     Stop = 2,
 }
 
 /// What is known about a backend, whichever loop found it out.
 #[derive(Debug, Default)]
 pub struct Slot {
-    /// Connections open to it.
+    /// Number of open connections to the backend.
     pub active: AtomicU32,
     /// It is not taken for up.
     pub down: AtomicBool,
-    /// It is in the settings.
+    /// Whether the settings in force name the backend.
     pub wanted: AtomicBool,
     /// Failures to connect since the last success.
     pub failures_in_a_row: AtomicU32,
@@ -51,36 +51,34 @@ impl Slot {
     }
 }
 
-/// A backend and its slot.
+/// A backend with the slot that it was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct SlotBackend {
     /// Its number while it exists, below [`BACKENDS_MAX`].
     pub slot: u8,
-    /// Its settings.
+    /// Name and address of the backend.
     pub backend: Backend,
 }
 
 /// Settings in force, with the slots given to the backends.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The settings.
+    /// The settings as they were given.
     pub settings: Settings,
     /// The backends in the order of the settings.
-    pub targets: Vec<Target>,
+    pub targets: Vec<SlotBackend>,
 }
 
 /// What the loops have in common.
 #[derive(Debug)]
 pub struct Shared {
-    /// By slot.
+    /// State of each slot.
     pub slots: [Slot; BACKENDS_MAX],
-    /// What is known about sessions.
+    /// What is remembered of sessions and addresses.
     pub memory: Memory,
-    /// Connections of each client address.
     pub(super) per_address: PerAddress,
-    /// Connections of all loops.
     pub(super) room: Room,
-    /// By loop.
+    /// Counters of each loop.
     pub counts: Box<[Counts]>,
     snapshot: Mutex<Arc<Snapshot>>,
     /// Raised by each new snapshot: loops take the lock only then.
@@ -92,9 +90,6 @@ pub struct Shared {
 
 impl Shared {
     /// For so many loops, with tables of so many entries.
-    ///
-    /// # Errors
-    /// The settings cannot be taken.
     pub fn new(settings: Settings, loops: usize, table_entries: usize) -> Result<Shared, SettingsError> {
         let shared = Shared {
             slots: std::array::from_fn(|_| Slot::default()),
@@ -149,7 +144,7 @@ impl Shared {
     }
 
     /// Gives each backend its slot: the one it had, or else one that nobody uses.
-    fn place(&self, backends: &[Backend], old: &[Target]) -> Result<Vec<Target>, SettingsError> {
+    fn place(&self, backends: &[Backend], old: &[SlotBackend]) -> Result<Vec<SlotBackend>, SettingsError> {
         let had = |backend: &Backend| old.iter().find(|target| target.backend.address == backend.address);
         let mut taken =
             old.iter().filter(|target| backends.iter().any(|backend| backend.address == target.backend.address));
@@ -165,7 +160,7 @@ impl Shared {
                 }
             };
             taken |= 1 << slot;
-            targets.push(Target { slot, backend: backend.clone() });
+            targets.push(SlotBackend { slot, backend: backend.clone() });
         }
         Ok(targets)
     }
@@ -175,7 +170,7 @@ impl Shared {
             .find(|&slot| taken >> slot & 1 == 0 && self.slots[usize::from(slot)].active.load(Ordering::Relaxed) == 0)
     }
 
-    /// Connections that are open now.
+    /// Number of open connections of all loops.
     pub fn open_connections(&self) -> u64 {
         self.counts.iter().map(|counts| counts.all.accepted.get().saturating_sub(counts.all.closed.get())).sum()
     }
@@ -195,7 +190,7 @@ impl Shared {
     }
 
     /// Slots of `targets` that can get connections, as a mask.
-    pub(super) fn usable(&self, targets: &[Target]) -> u64 {
+    pub(super) fn usable(&self, targets: &[SlotBackend]) -> u64 {
         let up = targets.iter().filter(|target| !self.slots[usize::from(target.slot)].down.load(Ordering::Relaxed));
         up.fold(0, |mask, target| mask | 1 << target.slot)
     }

@@ -10,7 +10,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Entries of one set.
 const WAYS: usize = 8;
 
 /// What is remembered under a tag.
@@ -65,7 +64,7 @@ fn mix(accepted: u64, rejected: u64, meta: u64) -> u64 {
         ^ scatter(meta, 0x1656_67b1_9e37_79f9)
 }
 
-/// The table. See the module.
+/// A table of fixed size that maps tags to backends; the module says how.
 #[derive(Debug)]
 pub struct Table {
     sets: Box<[[Entry; WAYS]]>,
@@ -83,7 +82,7 @@ impl Table {
         Table { sets, evicted: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Most entries.
+    /// Maximum number of entries.
     pub fn capacity(&self) -> usize {
         self.sets.len() * WAYS
     }

@@ -18,20 +18,15 @@ use super::plan::{Expect, Timeouts};
 use super::users::ActiveId;
 use crate::reactor::Interest;
 
-/// How far a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// TCP is being connected.
+pub enum ConnectionPhase {
     Connecting,
-    /// The ClientHello is made.
     Handshaking,
-    /// Requests can be made.
     Open,
     /// The last response is complete; the server is to close.
     Closing,
 }
 
-/// A request under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
     /// When it was to be sent, by the schedule of an open loop.
@@ -44,16 +39,14 @@ pub struct Exchange {
     pub expect: Expect,
 }
 
-/// A connection.
 pub struct Connection {
     pub socket: OwnedFd,
     pub user: ActiveId,
-    pub stage: Stage,
+    pub phase: ConnectionPhase,
     /// `None`: plain HTTP.
     pub tls: Option<Client>,
     pub response: Response,
     pub exchange: Option<Exchange>,
-    /// Requests completed.
     pub served: u32,
     /// Bytes that wait for room in the socket.
     pub unsent: Vec<u8>,
@@ -85,14 +78,11 @@ pub struct Connection {
 
 const _: () = assert!(size_of::<Connection>() <= CONNECTION_STATE_BYTES_MAX);
 
-/// What came of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// So many bytes.
     Bytes(usize),
-    /// Nothing there.
     Nothing,
-    /// The peer ended the stream.
     End,
 }
 
@@ -101,7 +91,6 @@ pub struct Found<'a> {
     response: &'a mut Response,
     exchange: &'a mut Option<Exchange>,
     sessions: &'a mut Vec<Session>,
-    /// The plan resumes sessions.
     wants_sessions: bool,
     pub first_byte: bool,
     /// Bytes came that belong to no response.
@@ -152,7 +141,7 @@ impl Connection {
         Connection {
             socket,
             user,
-            stage: Stage::Connecting,
+            phase: ConnectionPhase::Connecting,
             tls: None,
             response: Response::new(false),
             exchange: None,
@@ -244,16 +233,20 @@ impl Connection {
 
     /// What the reactor should watch for.
     pub fn wanted_interest(&self) -> Interest {
-        if self.stage == Stage::Connecting || !self.unsent.is_empty() { Interest::ReadWrite } else { Interest::Read }
+        if self.phase == ConnectionPhase::Connecting || !self.unsent.is_empty() {
+            Interest::ReadWrite
+        } else {
+            Interest::Read
+        }
     }
 
     /// What it is called when the time-out passes now.
     pub fn timeout_kind(&self) -> ErrorKind {
-        match self.stage {
+        match self.phase {
             _ if !self.tcp_connected => ErrorKind::ConnectTimeout,
-            Stage::Connecting => ErrorKind::ConnectTimeout,
-            Stage::Handshaking => ErrorKind::HandshakeTimeout,
-            Stage::Open | Stage::Closing => ErrorKind::Timeout,
+            ConnectionPhase::Connecting => ErrorKind::ConnectTimeout,
+            ConnectionPhase::Handshaking => ErrorKind::HandshakeTimeout,
+            ConnectionPhase::Open | ConnectionPhase::Closing => ErrorKind::Timeout,
         }
     }
 
@@ -265,7 +258,7 @@ impl Connection {
         if !self.tcp_connected {
             return is_over(timeouts.connect_ns, self.opened_ns).then_some(ErrorKind::ConnectTimeout);
         }
-        if self.stage == Stage::Handshaking && is_over(timeouts.handshake_ns, self.hello_ns) {
+        if self.phase == ConnectionPhase::Handshaking && is_over(timeouts.handshake_ns, self.hello_ns) {
             return Some(ErrorKind::HandshakeTimeout);
         }
         let exchange = self.exchange?;
@@ -277,7 +270,7 @@ impl Connection {
 
     /// Whether it waits for the server, so that a time-out applies.
     pub fn waits_for_server(&self) -> bool {
-        self.stage != Stage::Open || self.exchange.is_some()
+        self.phase != ConnectionPhase::Open || self.exchange.is_some()
     }
 }
 
@@ -320,9 +313,9 @@ mod tests {
             Timeouts { connect_ns: connect, handshake_ns: handshake, first_byte_ns: first_byte, total_ns: total };
         assert_eq!(overdue(&mut connection, &timeouts), Some((2 * SECOND, ErrorKind::ConnectTimeout)));
         connection.tcp_connected = true;
-        connection.stage = Stage::Handshaking;
+        connection.phase = ConnectionPhase::Handshaking;
         assert_eq!(overdue(&mut connection, &timeouts), Some((3 * SECOND, ErrorKind::HandshakeTimeout)));
-        connection.stage = Stage::Open;
+        connection.phase = ConnectionPhase::Open;
         assert_eq!(overdue(&mut connection, &timeouts), None, "nothing is asked");
         let expect = Expect::default();
         let exchange =

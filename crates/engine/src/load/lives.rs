@@ -15,7 +15,7 @@ pub struct Life {
     pub closed_ns: u64,
     /// Whether its session was resumed; `None`: it has none, or its handshake was not completed.
     pub resumed: Option<bool>,
-    /// Requests completed on it.
+    /// Number of requests completed on the connection.
     pub served_count: u32,
 }
 

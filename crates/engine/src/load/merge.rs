@@ -100,7 +100,7 @@ fn merged_slices(loops: &[(Vec<Slice>, Vec<SliceLatencies>)]) -> Vec<Slice> {
     let mut together: Histogram<u64> = histogram();
     let merged = (0..longest).map(|at| {
         together.reset();
-        let latencies = loops.iter().filter_map(|(_, latencies)| latencies.get(at)).flat_map(|of| &of.0);
+        let latencies = loops.iter().filter_map(|(_, latencies)| latencies.get(at)).flat_map(|latency| &latency.0);
         latencies.for_each(|(value, count)| together.saturating_record_n(*value, *count));
         let mut whole = Slice {
             latency_ns_p50: together.value_at_quantile(0.5),

@@ -88,7 +88,7 @@ impl ErrorKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Handshakes {
-    /// Full handshakes completed.
+    /// Number of completed full handshakes.
     pub full: u64,
     /// Connections that the plan wanted to resume.
     pub resumed_intended: u64,
@@ -108,7 +108,7 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// Completed handshakes of either kind.
+    /// Number of completed handshakes, full or resumed.
     pub fn completed(&self) -> u64 {
         self.full + self.resumed_accepted
     }
@@ -127,13 +127,13 @@ pub struct WindowUse {
     /// The distance that was allowed: that from the oldest request that was not served to the newest presented was
     /// less. `None`: any.
     pub limit: Option<u64>,
-    /// The largest distance that occurred.
+    /// The largest such distance that occurred, in requests.
     pub largest_distance: u64,
     /// How often connections began to have nothing to do because all requests left were outside.
     pub stalls: u64,
 }
 
-/// What one run did.
+/// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Outcome {
@@ -141,7 +141,7 @@ pub struct Outcome {
     pub hits: u64,
     /// Body bytes received.
     pub body_bytes: u64,
-    /// Connections opened.
+    /// Number of connections opened.
     pub connections: u64,
     /// Handshakes by kind.
     pub handshakes: Handshakes,
@@ -181,7 +181,7 @@ pub struct Outcome {
     pub lives: Vec<Life>,
     /// The run was stopped before its end (Ctrl-C).
     pub stopped: bool,
-    /// Redirects followed.
+    /// Number of redirects followed.
     pub redirects_followed: u64,
     /// Redirects that came when the run ended and nothing was begun any more: their requests are neither hits nor
     /// errors.
@@ -203,7 +203,7 @@ pub struct Outcome {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Relayed {
-    /// Packets that arrived.
+    /// Number of packets that arrived.
     pub packets: u64,
     /// Packets that the network lost, as it was asked to.
     pub lost_count: u64,
@@ -226,7 +226,7 @@ impl Outcome {
         of_parts.unwrap_or_else(|| busy_fraction(self.client_cpu_ns, self.elapsed_ns))
     }
 
-    /// Hits by elapsed time.
+    /// Hits per second of elapsed time.
     pub fn hits_per_second(&self) -> f64 {
         self.hits as f64 * 1e9 / self.elapsed_ns.max(1) as f64
     }
@@ -240,15 +240,15 @@ fn busy_fraction(cpu_ns: u64, elapsed_ns: u64) -> f64 {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LoopOutcome {
-    /// Which loop, for people.
+    /// Name of the loop in messages.
     pub name: String,
-    /// Its hits.
+    /// Hits of the loop.
     pub hits: u64,
-    /// Connections that it opened.
+    /// Connections that the loop opened.
     pub connections: u64,
-    /// Its handshakes.
+    /// Handshakes of the loop.
     pub handshakes: Handshakes,
-    /// Its failed requests and connections.
+    /// Failed requests and connections of the loop.
     pub errors: u64,
     /// How much later than the first of the loops it began, in nanoseconds.
     pub began_after_ns: u64,

@@ -6,7 +6,6 @@
 use super::plan::{Arrivals, Rate};
 use super::share::Share;
 
-/// A schedule under way.
 #[derive(Debug)]
 pub struct Pacer {
     rate: Rate,
@@ -26,7 +25,6 @@ pub struct Pacer {
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

@@ -38,7 +38,7 @@ pub struct Object {
     pub expect: Expect,
 }
 
-/// One request of one user.
+/// One request of a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     /// Index into [`Workload::objects`].
@@ -64,7 +64,7 @@ pub struct User {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Workload {
-    /// The objects.
+    /// The distinct objects that requests name by index.
     pub objects: Vec<Object>,
     /// The requests of all users, each user's in order and without gap.
     #[cfg_attr(feature = "serde", serde(with = "super::written::requests"))]
@@ -79,7 +79,7 @@ pub struct Workload {
     pub at_ms: Vec<u64>,
 }
 
-/// How connections are used.
+/// How many connections users open, and what happens on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Connections {
@@ -117,7 +117,7 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Those that are set.
+    /// The limits that are set, nanoseconds.
     pub fn iter(&self) -> impl Iterator<Item = u64> {
         [self.connect_ns, self.handshake_ns, self.first_byte_ns, self.total_ns].into_iter().flatten()
     }
@@ -168,9 +168,9 @@ named! {
 pub struct Rate {
     /// Pages that are begun in a second (a page of one request: requests).
     pub per_second: f64,
-    /// How they are spread.
+    /// Distribution of the distances between arrivals.
     pub arrivals: Arrivals,
-    /// Seed of the random distances.
+    /// Seed of random distances.
     pub seed: u64,
 }
 
@@ -190,13 +190,13 @@ named! {
 pub struct Pause {
     /// Their mean, nanoseconds.
     pub mean_ns: u64,
-    /// How they are spread.
+    /// Distribution of the pauses.
     pub spread: Spread,
-    /// Seed of the random ones.
+    /// Seed of random pauses.
     pub seed: u64,
 }
 
-/// When a page is begun.
+/// What decides when a user begins a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Pacing {
@@ -229,14 +229,14 @@ impl Pacing {
 pub struct SessionLimits {
     /// From its first connection, in nanoseconds.
     pub lifetime_ns: Option<u64>,
-    /// Requests made under it.
+    /// Number of requests under one session.
     pub requests: Option<u32>,
     /// The first session of each client has a part of it behind it already, each client another: as if they had come at
     /// different times, so that renewals are spread. Otherwise all begin, and so renew, together.
     pub staggered: bool,
 }
 
-/// When a run ends.
+/// What ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Until {
@@ -251,11 +251,11 @@ pub enum Until {
     Requests(u64),
 }
 
-/// Where the load goes.
+/// The server that is loaded.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
-pub struct Target {
-    /// Address of the server.
+pub struct LoadTarget {
+    /// Address to which clients connect.
     pub address: SocketAddr,
     /// Value of the Host header.
     pub host: String,
@@ -265,7 +265,7 @@ pub struct Target {
     pub tls: Option<Arc<tlsdyno_tls::Config>>,
 }
 
-impl Target {
+impl LoadTarget {
     /// How much of a real client's work is done for its TLS; `None` without TLS.
     pub fn effort(&self) -> Option<Effort> {
         self.tls.as_ref().map(|config| config.settings().effort)
@@ -276,29 +276,29 @@ impl Target {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(deny_unknown_fields))]
 pub struct Plan {
-    /// Where the load goes.
-    pub target: Target,
-    /// How connections get there.
+    /// The server that is loaded.
+    pub target: LoadTarget,
+    /// Addresses from which clients connect, and the path to the server.
     pub route: Route,
     /// The content of every request body, as long as the objects with a body say; `None`: zeros.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub body: Option<Arc<[u8]>>,
-    /// What is requested.
+    /// Objects, users and their order.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub workload: Arc<Workload>,
     /// Which of the workload's users take part.
     pub users: Range<u32>,
-    /// How connections are used.
+    /// How many connections users open, and what happens on each.
     pub connections: Connections,
     /// How long their phases may take.
     pub timeouts: Timeouts,
-    /// When connections resume sessions.
+    /// Which connections resume a session.
     pub resumption: Resumption,
     /// How long a user's session lasts.
     pub session_limits: SessionLimits,
-    /// When pages are begun.
+    /// What decides when a user begins a page.
     pub pacing: Pacing,
-    /// When the run ends.
+    /// What ends the run.
     pub until: Until,
     /// How far requests may get ahead of each other in the order of the workload's trace: the newest presented is less
     /// than so many places from the oldest unserved (our reading of Coarfa et al. 2006 section 2.2.2, which says "the
@@ -324,7 +324,7 @@ pub struct Plan {
 
 impl Plan {
     /// All users of the workload once, in a closed loop, without resumption.
-    pub fn new(target: Target, workload: Arc<Workload>, connections: Connections) -> Plan {
+    pub fn new(target: LoadTarget, workload: Arc<Workload>, connections: Connections) -> Plan {
         Plan {
             target,
             route: Route::default(),
@@ -348,9 +348,6 @@ impl Plan {
     }
 
     /// Whether the plan can be run.
-    ///
-    /// # Errors
-    /// What contradicts itself or is out of bounds.
     pub fn check(&self) -> Result<(), &'static str> {
         self.workload.check(&self.users)?;
         self.check_order()?;

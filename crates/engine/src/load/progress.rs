@@ -23,13 +23,13 @@ pub struct Snapshot {
     pub at_ns: u64,
     /// Loops that these are the counts of.
     pub loops: u32,
-    /// Hits.
+    /// Hits so far.
     pub hits: u64,
     /// Body bytes received.
     pub body_bytes: u64,
-    /// Connections opened.
+    /// Connections opened so far.
     pub connections: u64,
-    /// Handshakes by kind.
+    /// Handshakes so far, by kind.
     pub handshakes: Handshakes,
     /// Failed requests and connections, in the order of [`ErrorKind::ALL`].
     pub errors: [u64; ErrorKind::ALL.len()],
@@ -50,7 +50,7 @@ pub struct Snapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Recent {
-    /// How many there were.
+    /// Number of latencies.
     pub count: u64,
     /// Their median in nanoseconds, to two digits.
     pub p50_ns: u64,
@@ -61,19 +61,18 @@ pub struct Recent {
 /// A display's end: asks the loops of a load for snapshots and makes one of theirs.
 #[derive(Debug)]
 pub struct Watcher {
-    loops: Vec<OfLoop>,
+    loops: Vec<LoopProgress>,
     /// Where the latencies of all are added up.
     together: RecentLatencies,
 }
 
 /// What a display has of a loop.
 #[derive(Debug)]
-struct OfLoop {
+struct LoopProgress {
     asked: Arc<AtomicBool>,
     answers: Receiver<Answer>,
     emptied: SyncSender<Box<RecentLatencies>>,
     last: Option<Snapshot>,
-    /// The latencies that came with it.
     recent: Option<Box<RecentLatencies>>,
     /// It came after the last one that was made for all loops.
     is_new: bool,
@@ -83,7 +82,7 @@ struct OfLoop {
 
 type Answer = (Snapshot, Option<Box<RecentLatencies>>);
 
-/// A run's end.
+/// The loop's end of its connection to a display.
 #[derive(Debug)]
 pub struct Watched {
     asked: Arc<AtomicBool>,
@@ -100,7 +99,7 @@ pub fn watch(latencies: bool, loops: usize) -> (Watcher, Vec<Watched>) {
     (Watcher { loops, together: RecentLatencies::new() }, watched)
 }
 
-fn watch_loop(latencies: bool) -> (OfLoop, Watched) {
+fn watch_loop(latencies: bool) -> (LoopProgress, Watched) {
     let (sender, answers) = sync_channel(1);
     let (give, emptied) = sync_channel(1);
     if latencies {
@@ -109,11 +108,11 @@ fn watch_loop(latencies: bool) -> (OfLoop, Watched) {
     }
     let asked = Arc::new(AtomicBool::new(false));
     let watched = Watched { asked: Arc::clone(&asked), answers: sender, emptied, latencies };
-    (OfLoop { asked, answers, emptied: give, last: None, recent: None, is_new: false, is_over: false }, watched)
+    (LoopProgress { asked, answers, emptied: give, last: None, recent: None, is_new: false, is_over: false }, watched)
 }
 
 impl Watcher {
-    /// Asks for a snapshot.
+    /// Asks the run for a snapshot.
     pub fn ask(&self) {
         self.loops.iter().for_each(|of_loop| of_loop.asked.store(true, Ordering::Relaxed));
     }
@@ -139,7 +138,7 @@ impl Watcher {
     }
 
     fn counts(&mut self) -> Option<Snapshot> {
-        self.loops.iter_mut().for_each(OfLoop::look);
+        self.loops.iter_mut().for_each(LoopProgress::poll);
         let is_complete = self.loops.iter().all(|of_loop| of_loop.is_new || of_loop.is_over);
         if !is_complete || self.loops.iter().all(|of_loop| !of_loop.is_new) {
             return None;
@@ -158,8 +157,8 @@ impl Watcher {
     }
 }
 
-impl OfLoop {
-    fn look(&mut self) {
+impl LoopProgress {
+    fn poll(&mut self) {
         if self.is_new {
             return;
         }
@@ -270,7 +269,6 @@ impl RecentLatencies {
         })
     }
 
-    /// Sums up and begins anew.
     pub fn take(&mut self) -> [Recent; Phase::ALL.len()] {
         self.0.each_mut().map(|latencies| {
             if latencies.is_empty() {

@@ -23,7 +23,7 @@ pub struct Rated {
 pub struct Kept {
     /// Clients, each with one connection at a time.
     pub clients_count: u64,
-    /// Those that kept the rate.
+    /// Number of clients that kept the rate.
     pub kept_count: u64,
     /// Bits of bodies that all of them received in the time that counts.
     pub carried_bits: u64,
@@ -103,7 +103,6 @@ impl Lines {
         self.carrying.pop().map(|Reverse((_, connection))| connection)
     }
 
-    /// Answers on their way.
     pub fn carrying_count(&self) -> usize {
         self.carrying.len()
     }

@@ -21,7 +21,6 @@ pub struct Recorder {
     pub handshakes: Handshakes,
     phases: [Histogram<u64>; Phase::ALL.len()],
     errors: [u64; ErrorKind::ALL.len()],
-    /// Complete responses by status code.
     statuses: [u64; STATUSES],
     tls_faults: BTreeMap<String, u64>,
     negotiated: Vec<(Negotiated, u64)>,

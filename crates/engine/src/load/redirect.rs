@@ -4,7 +4,7 @@ use tlsdyno_wire::http::{Reference, is_redirect};
 
 use super::outcome::ErrorKind;
 
-/// Which redirects are followed.
+/// Which redirects are followed, and how many of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Redirects {
@@ -21,11 +21,9 @@ pub struct Redirects {
 /// A request that goes on where a redirect led.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Target of its request line.
     pub target: Vec<u8>,
     /// It is a GET without a body now, whatever it was.
     pub to_get: bool,
-    /// Redirects followed so far.
     pub count: u32,
     /// When the user's request was first sent.
     pub began_ns: u64,
@@ -34,9 +32,7 @@ pub struct Hop {
 /// The request whose answer is a redirect.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Its method, before any redirect.
     pub method: &'a str,
-    /// Its target, before any redirect.
     pub target: &'a str,
     /// The redirects that it followed already.
     pub hop: Option<&'a Hop>,

@@ -25,7 +25,6 @@ struct Prepared {
 pub struct Written {
     /// Bytes of body that must follow.
     pub body_bytes: u64,
-    /// The request is HEAD.
     pub to_head: bool,
     /// What the response must look like.
     pub expect: Expect,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tlsdyno_tls::{Client, Entropy, Session};
 
-use super::connection::{Connection, Stage};
+use super::connection::{Connection, ConnectionPhase};
 use super::limits::*;
 use super::outcome::Outcome;
 use super::pacing::Pacer;
@@ -47,9 +47,9 @@ pub enum LoadError {
     /// The system refused what every run needs.
     #[error("the system refused {what} for the load engine: {error}")]
     System {
-        /// What was asked for.
+        /// The call or resource that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The error of the system.
         error: io::Error,
     },
 }
@@ -114,9 +114,6 @@ pub fn run_together(
 }
 
 /// As [`run_together`], with sessions that earlier runs have left, and leaves its own to later ones.
-///
-/// # Errors
-/// As [`run_together`].
 pub fn run_together_holding(
     plan: &Plan,
     stop: &AtomicBool,
@@ -186,27 +183,25 @@ impl Entropy for SystemEntropy {
 /// A place in the table of connections. Its number distinguishes those that had the place one after the other: an event
 /// may be for a connection that was closed in the same turn.
 #[derive(Default)]
-struct Place {
+struct ConnectionSlot {
     number: u32,
     connection: Option<Connection>,
 }
 
 struct Run<'p> {
     plan: &'p Plan,
-    /// Who may ask how it goes.
     watched: Option<Watched>,
     requests: Requests,
     users: Users<'p>,
     sessions: &'p mut Sessions<Session>,
     recorder: Recorder,
     reactor: Reactor,
-    places: Vec<Place>,
+    places: Vec<ConnectionSlot>,
     entropy: SystemEntropy,
     /// Where input is received and decrypted in place.
     input: Box<[u8]>,
     /// Output of one connection, sent in one piece.
     out: Vec<u8>,
-    /// Whose output that is.
     out_of: Option<ConnectionId>,
     /// A request before it is encrypted.
     plain: Vec<u8>,
@@ -221,7 +216,7 @@ struct Run<'p> {
     /// When it was to begin, where that was said.
     named_ns: Option<u64>,
     first_connect_ns: Option<u64>,
-    /// The lead-in was over then.
+    /// When the lead-in was over.
     counting_since_ns: Option<u64>,
     /// What counted between lead-in and deadline.
     counted: Option<Outcome>,
@@ -238,7 +233,7 @@ struct Run<'p> {
     was_cut: bool,
     /// It waits for its beginning with a short time slice, so that it is not late.
     hurries: bool,
-    /// It takes turns with another load.
+    /// Turns with another load, if the run takes any.
     turns: Option<Turns<'p>>,
     /// What carries answers to clients that receive at a rate.
     lines: Option<Lines>,
@@ -458,7 +453,7 @@ impl<'p> Run<'p> {
             };
             let idle_ns = self.now_ns.saturating_sub(connection.progress_ns);
             let timeout_ns = self.plan.connections.timeout_ns;
-            if connection.stage == Stage::Closing {
+            if connection.phase == ConnectionPhase::Closing {
                 if idle_ns >= timeout_ns.min(CLOSE_WAIT_NS_MAX) {
                     self.close_finished(id);
                 }

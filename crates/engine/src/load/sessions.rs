@@ -16,7 +16,6 @@ pub struct Decision<S> {
     pub session: Option<S>,
 }
 
-/// The sessions of a run.
 #[derive(Debug)]
 pub struct Sessions<S> {
     rule: Rule<S>,
@@ -25,7 +24,6 @@ pub struct Sessions<S> {
 #[derive(Debug)]
 enum Rule<S> {
     Never,
-    /// Each user's own.
     Always(Vec<Stock<S>>),
     /// One stock for all: the share is a property of the whole run, and would be missed if every user began without a
     /// session.
@@ -117,7 +115,6 @@ impl<S: Clone> Sessions<S> {
         }
     }
 
-    /// The server issued a session.
     pub fn store(&mut self, user: ActiveId, session: S) {
         match &mut self.rule {
             Rule::Never => {}

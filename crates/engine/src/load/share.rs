@@ -14,7 +14,7 @@ use super::route::Route;
 pub struct Share {
     /// Which part, from 0.
     pub index: u32,
-    /// How many parts there are.
+    /// Number of parts.
     pub count: u32,
 }
 
@@ -26,7 +26,7 @@ impl Default for Share {
 
 impl Share {
     /// Its part of so many things that are all alike; the parts differ by one at most.
-    pub fn of(self, total: u64) -> u64 {
+    pub fn portion(self, total: u64) -> u64 {
         let (index, count) = (u64::from(self.index), u64::from(self.count));
         total / count + u64::from(index < total % count)
     }
@@ -46,9 +46,6 @@ impl Share {
 impl Plan {
     /// The part of this plan that one of several loops carries out. It shares the workload with the others, and nothing
     /// that a loop writes to: a connection counts references to its TLS settings, so that these are the part's own.
-    ///
-    /// # Errors
-    /// The load cannot be cut into so many parts.
     pub fn part(&self, share: Share) -> Result<Plan, &'static str> {
         if share.index >= share.count {
             return Err("it is cut into parts, and this is none of them");
@@ -73,9 +70,9 @@ impl Plan {
         }
         let mut plan = self.clone();
         plan.share = share;
-        plan.connections.total = share.of(u64::from(self.connections.total)) as u32;
+        plan.connections.total = share.portion(u64::from(self.connections.total)) as u32;
         if let Until::ConnectionsMade(count) | Until::Requests(count) = &mut plan.until {
-            *count = share.of(*count);
+            *count = share.portion(*count);
         }
         if let Pacing::Pauses(Pause { seed, .. }) = &mut plan.pacing {
             *seed = seed.wrapping_add(u64::from(share.index));
@@ -123,7 +120,7 @@ mod tests {
     #[test]
     fn parts_make_up_the_whole() {
         for (total, count) in [(64, 4), (65, 4), (67, 4), (3, 3), (2, 3), (0, 5)] {
-            let parts: Vec<u64> = (0..count).map(|index| Share { index, count }.of(total)).collect();
+            let parts: Vec<u64> = (0..count).map(|index| Share { index, count }.portion(total)).collect();
             assert_eq!(parts.iter().sum::<u64>(), total);
             assert!(parts[0] - parts[parts.len() - 1] <= 1, "{parts:?}");
         }
@@ -131,10 +128,10 @@ mod tests {
             sources: (1..=count).map(|last| [127, 0, 0, last].into()).collect(),
             ..Route::default()
         };
-        let of = |sources: u8, index| route(sources).part(Share { index, count: 3 }, 8).sources;
-        assert_eq!([of(8, 0).len(), of(8, 1).len(), of(8, 2).len()], [3, 3, 2]);
-        assert_eq!(of(8, 1)[1], "127.0.0.5".parse::<std::net::IpAddr>().unwrap());
-        assert_eq!(of(2, 1), route(2).sources, "too few for one each");
+        let sources_of = |sources: u8, index| route(sources).part(Share { index, count: 3 }, 8).sources;
+        assert_eq!([sources_of(8, 0).len(), sources_of(8, 1).len(), sources_of(8, 2).len()], [3, 3, 2]);
+        assert_eq!(sources_of(8, 1)[1], "127.0.0.5".parse::<std::net::IpAddr>().unwrap());
+        assert_eq!(sources_of(2, 1), route(2).sources, "too few for one each");
     }
 
     /// However a load is cut, each server has as many clients as in one loop, and each part uses all servers.
@@ -152,7 +149,7 @@ mod tests {
             };
             let part = |index| {
                 let share = Share { index, count };
-                of_loop(&route.part(share, clients), share.of(clients.into()) as u32)
+                of_loop(&route.part(share, clients), share.portion(clients.into()) as u32)
             };
             let whole: Vec<u16> = (0..count).flat_map(part).collect();
             assert_eq!(whole, of_loop(&route, clients), "{clients} clients, {servers} servers, {count} loops");

@@ -4,23 +4,23 @@ use hdrhistogram::Histogram;
 
 use super::limits::SLICES_MAX;
 
-/// One slice of a run.
+/// Counts and latencies of one slice of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Slice {
     /// Its length, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Hits in it.
+    /// Hits in the slice.
     pub hits: u64,
-    /// Errors in it.
+    /// Errors in the slice.
     pub errors: u64,
-    /// Redirects followed in it.
+    /// Redirects followed in the slice.
     #[cfg_attr(feature = "serde", serde(default))]
     pub redirects: u64,
-    /// Full handshakes completed in it.
+    /// Full handshakes completed in the slice.
     #[cfg_attr(feature = "serde", serde(default))]
     pub handshakes_full: u64,
-    /// Resumed handshakes completed in it.
+    /// Resumed handshakes completed in the slice.
     #[cfg_attr(feature = "serde", serde(default))]
     pub handshakes_resumed: u64,
     /// Median latency of its hits (of an open loop: from the intended send time), in nanoseconds; 0 without hits.
@@ -50,19 +50,13 @@ pub struct SliceLatencies(pub Vec<(u64, u64)>);
 /// Counts of a run so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Hits.
     pub hits: u64,
-    /// Errors.
     pub errors: u64,
-    /// Redirects followed.
     pub redirects: u64,
-    /// Full handshakes.
     pub full: u64,
-    /// Resumed handshakes.
     pub resumed: u64,
 }
 
-/// Cuts a run into slices.
 #[derive(Debug)]
 pub struct Slices {
     length_ns: u64,
@@ -82,7 +76,6 @@ impl Slices {
         Slices { length_ns, began_ns: None, before, latencies, done, kept }
     }
 
-    /// A hit took this long.
     pub fn latency(&mut self, nanoseconds: u64) {
         self.latencies.saturating_record(nanoseconds);
     }
@@ -114,7 +107,6 @@ impl Slices {
         self.latencies.reset();
     }
 
-    /// The last whole slice.
     pub fn last(&self) -> Option<Slice> {
         self.done.last().copied()
     }

@@ -24,7 +24,6 @@ impl StormWatch {
         self.ended(0);
     }
 
-    /// A connection or request failed.
     pub fn failed(&mut self, kind: ErrorKind) {
         self.failures_in_a_row += 1;
         if kind.is_local() {

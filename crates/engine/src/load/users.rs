@@ -46,12 +46,7 @@ pub type ActiveId = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Open this connection for this user.
-    Open {
-        /// The connection.
-        connection: ConnectionId,
-        /// Its user.
-        user: ActiveId,
-    },
+    Open { connection: ConnectionId, user: ActiveId },
     /// Send this request (index into [`Workload::requests`]) on this connection.
     Send {
         /// The connection; it is ready and idle.
@@ -70,13 +65,9 @@ pub enum Action {
         server_first: bool,
     },
     /// Forget this user's TLS sessions: a new browser session begins, or the user is done.
-    Forget {
-        /// The user.
-        user: ActiveId,
-    },
+    Forget { user: ActiveId },
 }
 
-/// How a connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Its request failed with it; if it had none yet, the user's next request did.
@@ -101,7 +92,6 @@ enum Use {
 struct Connection {
     user: ActiveId,
     used: Use,
-    /// Requests sent so far.
     sent: u32,
 }
 
@@ -111,7 +101,6 @@ struct Active {
     next: u32,
     /// One past the last request of the current page.
     page_end: u32,
-    /// Requests of the current page.
     page_requests: u32,
     /// One past the user's last request.
     end: u32,
@@ -119,14 +108,12 @@ struct Active {
     again: Vec<u32>,
     /// Those of the requests not served that a redirect sent on, with where to.
     hops: Vec<(u32, Hop)>,
-    /// Requests of the page that are under way.
     under_way: u32,
     connections: Vec<ConnectionId>,
     /// Connections set aside for it: what its widest page can use.
     reserved: u32,
     /// Further connections may open: the first handshake is complete.
     may_widen: bool,
-    /// Is in the queue for a connection.
     waits: bool,
     /// In a replay: how often all users had had their turn when it began.
     lap: u64,
@@ -153,7 +140,7 @@ struct SessionUse {
 impl SessionUse {
     /// The first of a client, of so many, that is to renew at another time than those of the others.
     fn staggered(limits: &SessionLimits, client: ActiveId, clients: u32) -> SessionUse {
-        let part = |of: u64| of * u64::from(client % clients) / u64::from(clients);
+        let part = |all: u64| all * u64::from(client % clients) / u64::from(clients);
         SessionUse {
             began_ns: None,
             requests: limits.requests.map_or(0, |most| part(most.into()) as u32),
@@ -174,12 +161,10 @@ impl Active {
     }
 }
 
-/// The users of a run.
 #[derive(Debug)]
 pub struct Users<'w> {
     workload: &'w Workload,
     range: Range<u32>,
-    /// Which of these users take part.
     share: Share,
     /// How often the users take their turns yet, this time included.
     laps_left: u64,
@@ -201,7 +186,6 @@ pub struct Users<'w> {
     waiting: BTreeSet<(u64, ActiveId)>,
     /// How often somebody began to wait.
     arrivals: u64,
-    /// The order that a replayed trace keeps to.
     follow: Option<Follow>,
     /// Only one connection may be open: see [`Users::new`], `first_alone`.
     alone: bool,

@@ -21,7 +21,6 @@ pub struct Window {
     oldest: u64,
     /// Whether each from there on is served; the first is not. No longer than the largest distance.
     served: VecDeque<bool>,
-    /// Largest distance so far.
     largest: u64,
     stalls: u64,
     stalled: bool,
@@ -87,7 +86,6 @@ impl Window {
         self.stalled = stalled;
     }
 
-    /// How the window was used.
     pub fn report(&self) -> WindowUse {
         let limit = (self.limit < u64::from(u32::MAX)).then_some(self.limit);
         WindowUse { limit, largest_distance: self.largest, stalls: self.stalls }

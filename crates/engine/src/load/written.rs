@@ -19,7 +19,6 @@ pub mod histograms {
 
     type Histograms = BTreeMap<Phase, Histogram<u64>>;
 
-    /// Writes them.
     pub fn serialize<S: Serializer>(phases: &Histograms, serializer: S) -> Result<S::Ok, S::Error> {
         let text = |(phase, histogram): (&Phase, &Histogram<u64>)| {
             let mut bytes = Vec::new();
@@ -53,7 +52,6 @@ pub mod requests {
     const CLOSE_AFTER: u8 = 2;
     const FORGET_SESSION: u8 = 4;
 
-    /// Writes them.
     pub fn serialize<S: Serializer>(requests: &[Request], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(requests.iter().map(|request| {
             let flags = PAGE_END * u8::from(request.page_end)

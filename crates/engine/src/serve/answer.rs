@@ -8,7 +8,6 @@ use tlsdyno_wire::http::{Headers, RequestHead};
 use super::date::HttpDate;
 use super::docroot::{Docroot, Object};
 
-/// Body of every refusal.
 pub const REFUSAL: &[u8] = b"tlsdyno: no such answer\n";
 
 /// Status codes that the server uses (RFC 9110 section 15).
@@ -56,7 +55,7 @@ impl Status {
 /// An answer, decided but not yet written.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer<'a> {
-    /// The status.
+    /// Status code of the answer.
     pub status: Status,
     /// The object it is about; `None`: a refusal without one.
     pub object: Option<&'a Object>,
@@ -64,14 +63,14 @@ pub struct Answer<'a> {
     pub first: u64,
     /// One past the last of them.
     pub end: u64,
-    /// Send the head alone.
+    /// Whether the answer ends after its head.
     pub head_only: bool,
-    /// The connection stays open.
+    /// Whether the connection stays open after the answer.
     pub persists: bool,
 }
 
 impl<'a> Answer<'a> {
-    /// The answer to a request.
+    /// Decides the answer to a request.
     pub fn to(request: &RequestHead<'_>, docroot: &'a Docroot, scratch: &mut Vec<u8>) -> Answer<'a> {
         let head_only = request.method == b"HEAD";
         // A POST to a static object is answered with the object, as the logs that are replayed had it.
@@ -108,7 +107,7 @@ impl<'a> Answer<'a> {
         self.object.is_none() || self.status == Status::RangeNotSatisfiable
     }
 
-    /// Writes the head.
+    /// Appends the head of the answer.
     pub fn write_head(&self, now: &HttpDate, out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(self.status.line());

@@ -20,7 +20,6 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// What all connections of a worker share: buffers for the moment of use, so that an idle connection holds none.
 pub struct Shared<'d> {
-    /// The objects.
     pub docroot: &'d Docroot,
     /// Where sessions are logged, if wanted.
     session_log: Option<File>,
@@ -30,11 +29,9 @@ pub struct Shared<'d> {
     pub origin: Option<Origin>,
     /// Who is asked for pages.
     pages: Option<Box<dyn Pages>>,
-    /// The connection that is driven.
     pub driven: u32,
     /// Monotonic clock at the beginning of this turn.
     pub now_ns: u64,
-    /// Date for answers.
     pub date: HttpDate,
     input: Vec<u8>,
     record: Box<[u8; RECORD_BYTES]>,
@@ -62,10 +59,8 @@ impl<'d> Shared<'d> {
     }
 }
 
-/// What the connection wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// An event.
     Wait {
         /// It has output that does not go.
         for_output: bool,
@@ -74,14 +69,11 @@ pub enum Wish {
     Again,
     /// To be driven when its page is done.
     Page {
-        /// Then, on the monotonic clock.
         done_ns: u64,
     },
-    /// To be closed.
     Close,
 }
 
-/// One connection.
 pub struct Connection<'d> {
     /// How its bytes travel.
     pub transport: Transport,
@@ -94,7 +86,6 @@ pub struct Connection<'d> {
     unseen: bool,
     /// Head of the answer being sent.
     head: Vec<u8>,
-    /// Requests whose answer was begun.
     requests: u64,
     /// When the page that is built will be done was told.
     is_told: bool,
@@ -102,7 +93,6 @@ pub struct Connection<'d> {
 
 enum Phase<'d> {
     Handshake,
-    /// A request head is awaited.
     Head,
     /// A request body is read and dropped; then the answer is sent.
     Body(Body, Answer<'d>),
@@ -114,7 +104,6 @@ enum Phase<'d> {
         sending: Sending<'d>,
     },
     Send(Sending<'d>),
-    /// The request is with the server behind.
     Origin(Box<Exchange>),
     /// All is said; the handshake is completed before the connection is closed, where that did not happen yet.
     Goodbye {
@@ -126,7 +115,6 @@ enum Phase<'d> {
     },
 }
 
-/// An answer being sent.
 struct Sending<'d> {
     answer: Answer<'d>,
     /// The object's file, if it is not in memory.
@@ -135,12 +123,10 @@ struct Sending<'d> {
     page: Option<Vec<u8>>,
     /// Bytes of head and body that have gone.
     sent: u64,
-    /// Close with care afterwards.
     linger: bool,
 }
 
 impl<'d> Connection<'d> {
-    /// A connection just accepted.
     pub fn new(transport: Transport, now_ns: u64) -> Connection<'d> {
         let phase = match transport {
             Transport::Plain(_) => Phase::Head,
@@ -221,7 +207,6 @@ impl<'d> Connection<'d> {
         }
     }
 
-    /// Takes unseen input, or reads some.
     fn receive(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
         if std::mem::take(&mut self.unseen) {
             let pending = std::mem::take(&mut self.pending);
@@ -301,7 +286,6 @@ impl<'d> Connection<'d> {
         }
     }
 
-    /// Begins to send an answer.
     fn answer(&mut self, answer: Answer<'d>, shared: &mut Shared<'d>) {
         let mut answer = answer;
         let (mut file, mut page) = (None, None);
@@ -335,7 +319,6 @@ impl<'d> Connection<'d> {
         self.is_told = false;
     }
 
-    /// Gives a request to the server behind.
     fn pass_on(&mut self, request: &RequestHead<'_>, shared: &mut Shared<'d>) {
         if !request.body.is_complete() {
             return self.refuse(Status::NotImplemented, shared);
@@ -432,7 +415,6 @@ impl<'d> Connection<'d> {
         None
     }
 
-    /// Sends the next piece of the answer.
     fn send(&mut self, shared: &mut Shared<'d>) -> Option<Wish> {
         let Phase::Send(sending) = &self.phase else {
             return None;

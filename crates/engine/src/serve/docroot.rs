@@ -16,12 +16,12 @@ pub enum DocrootError {
     /// A file or directory cannot be read.
     #[error("cannot read {path} of the docroot: {source}")]
     Read {
-        /// Which one.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Too many files.
+    /// The docroot has more than [`super::limits::FILES_MAX`] files.
     #[error("the docroot {path} holds more than {FILES_MAX} files; serve a smaller one")]
     TooMany {
         /// The docroot.
@@ -32,7 +32,7 @@ pub enum DocrootError {
 /// Where an object's bytes are.
 #[derive(Debug)]
 pub enum Content {
-    /// In memory.
+    /// The bytes are in memory.
     Memory(Box<[u8]>),
     /// In this file, read when requested.
     File(PathBuf),
@@ -40,12 +40,12 @@ pub enum Content {
     Page(Box<[u8]>),
 }
 
-/// One object.
+/// A file that can be requested.
 #[derive(Debug)]
 pub struct Object {
     /// Its bytes.
     pub content: Content,
-    /// How many.
+    /// Size in bytes.
     pub bytes: u64,
     /// When the file was last changed.
     pub last_modified: HttpDate,

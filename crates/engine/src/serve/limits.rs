@@ -8,7 +8,7 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 32 * 1024;
 pub const MEMORY_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Memory for file contents: experiments run a dozen servers over one docroot at the same time.
 pub const MEMORY_BYTES: u64 = 64 * 1024 * 1024;
-/// Most files in a docroot.
+/// Maximum number of files in a docroot.
 pub const FILES_MAX: usize = 1_000_000;
 /// Most records or pieces written to one connection before others get their turn.
 pub const PIECES_PER_TURN: u32 = 64;

@@ -29,7 +29,6 @@ pub struct Origin {
     address: SocketAddr,
     epoll: OwnedFd,
     sockets: Vec<Option<Back>>,
-    /// Unused places in `sockets`.
     free: Vec<u32>,
     /// Open sockets that carry no request, the last used last.
     idle: Vec<u32>,
@@ -66,7 +65,6 @@ pub struct Exchange {
     is_broken: bool,
 }
 
-/// What became of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// There is something for the client in [`Exchange::pending`].
@@ -235,7 +233,6 @@ impl Exchange {
     }
 }
 
-/// The request as the origin gets it.
 fn passed_on(request: &RequestHead<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(request.bytes + 16);
     for part in [request.method, b" ", request.target, b" HTTP/1.1\r\n"] {
@@ -256,7 +253,6 @@ fn is_of_one_connection(name: &[u8], named: &[&[u8]]) -> bool {
     OF_ONE_CONNECTION.iter().chain(named).any(|other| name.eq_ignore_ascii_case(other))
 }
 
-/// The items of a header's list.
 fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }

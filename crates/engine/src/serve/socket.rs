@@ -29,7 +29,6 @@ impl Socket {
         self.peer_ended |= peer_ended;
     }
 
-    /// Ends the sending side.
     pub fn end_sending(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }

@@ -23,7 +23,7 @@ use super::{Docroot, Listener, Settings, Stamp, TlsSettings, Transaction, bind, 
 mod origin;
 
 /// A docroot with an object of each kind, and the settings of a server for it.
-struct Site {
+struct TestDocroot {
     directory: TempDir,
     docroot: Arc<Docroot>,
 }
@@ -34,8 +34,8 @@ fn medium() -> Vec<u8> {
     (0..100_000u32).flat_map(u32::to_le_bytes).collect()
 }
 
-impl Site {
-    fn new() -> Site {
+impl TestDocroot {
+    fn new() -> TestDocroot {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("docroot");
         fs::create_dir(&root).unwrap();
@@ -45,7 +45,7 @@ impl Site {
         let big: Vec<u8> = medium().into_iter().cycle().take(MEMORY_FILE_BYTES_MAX as usize + 12_345).collect();
         fs::write(root.join("big"), big).unwrap();
         let docroot = Arc::new(Docroot::load(&root).unwrap());
-        Site { directory, docroot }
+        TestDocroot { directory, docroot }
     }
 
     fn tls(&self) -> TlsSettings {
@@ -105,7 +105,6 @@ impl Running {
         stream
     }
 
-    /// Ends it; the times of its pages.
     fn end(mut self) -> Vec<Stamp> {
         drop(self.stop.take());
         self.thread.take().unwrap().join().unwrap()
@@ -222,7 +221,7 @@ fn converse(stream: &mut (impl Read + Write)) {
 
 #[test]
 fn plain_clients_are_served() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     let server = site.serve(None);
     converse(&mut server.connect());
     assert!(server.log().starts_with("- - - 1\n- - - 2\n"));
@@ -233,7 +232,7 @@ fn plain_clients_are_served() {
 
 #[test]
 fn nonsense_is_refused_and_the_server_lives_on() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     let server = site.serve(None);
     for nonsense in [
         "\x16\x03\x01\x02\0".to_owned() + &"x".repeat(600) + "\n\n",
@@ -256,7 +255,6 @@ fn nonsense_is_refused_and_the_server_lives_on() {
     assert_eq!(ask(&mut server.connect(), "GET /small HTTP/1.1").0, 200);
 }
 
-/// Connects with OpenSSL, taking any certificate.
 fn connect_openssl(
     server: &Running,
     version: SslVersion,
@@ -280,7 +278,6 @@ impl tlsdyno_tls::Entropy for Counter {
     }
 }
 
-/// What the lean client received.
 #[derive(Default)]
 struct Received {
     answer: Vec<u8>,
@@ -331,7 +328,7 @@ fn fetch_lean(
 
 #[test]
 fn tls_clients_are_served() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     let server = site.serve(Some(&site.tls()));
     for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
         converse(&mut connect_openssl(&server, version).unwrap());
@@ -346,7 +343,7 @@ fn tls_clients_are_served() {
 
 #[test]
 fn sessions_resume_as_the_settings_say() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     for (tickets, session_cache, resumes) in
         [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
     {
@@ -366,7 +363,7 @@ fn sessions_resume_as_the_settings_say() {
 
 #[test]
 fn suites_groups_and_versions_are_those_asked_for() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     let settings = TlsSettings {
         versions: vec![Version::Tls12],
         suites: vec![Suite::EcdheEcdsaAes128Sha],
@@ -386,7 +383,7 @@ fn suites_groups_and_versions_are_those_asked_for() {
 
 #[test]
 fn a_slow_reader_gets_everything_and_holds_up_nobody() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     let server = site.serve(Some(&site.tls()));
     let connect = || connect_openssl(&server, SslVersion::TLS1_3).unwrap();
     let mut slow = connect();
@@ -403,7 +400,7 @@ fn a_slow_reader_gets_everything_and_holds_up_nobody() {
 #[test]
 fn pages_of_a_stated_cost_are_built_one_after_the_other_and_stamped() {
     const WAIT: Duration = Duration::from_millis(40);
-    let site = Site::new();
+    let site = TestDocroot::new();
     let transaction = Transaction { cpu_ns: 0, wait_ns: WAIT.as_nanos() as u64, stamps: true };
     let server = site.serve_with(None, Settings { transaction: Some(transaction), ..Settings::default() });
     let mut streams = [server.connect(), server.connect(), server.connect()];

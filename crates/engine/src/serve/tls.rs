@@ -46,7 +46,7 @@ pub struct TlsSettings {
     pub early_data: bool,
 }
 
-/// A setting that OpenSSL refused.
+/// OpenSSL refused a setting.
 #[derive(Debug, thiserror::Error)]
 #[error("OpenSSL refuses {what}: {source}")]
 pub struct TlsError {

@@ -6,7 +6,7 @@ use tlsdyno_sys::{monotonic_ns, thread_cpu_ns};
 /// Stamps that a worker keeps at most; 24 bytes each.
 pub const STAMPS_MAX: usize = 1 << 20;
 
-/// What a page costs.
+/// CPU time and waiting time that a page costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// CPU time that the worker spends on it, nanoseconds. Meanwhile it does nothing else, as in a server without
@@ -22,11 +22,11 @@ pub struct Transaction {
 /// When a page was asked for and built, nanoseconds on the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Its request was complete.
+    /// When the request was complete, nanoseconds of the monotonic clock.
     pub asked_ns: u64,
     /// It was begun, when the page before was done.
     pub begun_ns: u64,
-    /// It was done.
+    /// When the page was built, by the same clock.
     pub done_ns: u64,
 }
 
@@ -40,7 +40,6 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Nothing to build yet.
     pub fn new(transaction: Transaction) -> Builder {
         Builder { transaction, free_ns: 0, stamps: Vec::new() }
     }
@@ -68,7 +67,6 @@ impl Builder {
     }
 }
 
-/// Uses so much CPU time.
 fn spend(cpu_ns: u64) {
     if cpu_ns == 0 {
         return;

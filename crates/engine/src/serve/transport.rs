@@ -10,11 +10,8 @@ use super::socket::Socket;
 /// How a connection's bytes travel.
 #[derive(Debug)]
 pub enum Transport {
-    /// As they are.
     Plain(Socket),
-    /// In TLS records.
     Tls {
-        /// The connection in OpenSSL.
         stream: SslStream<Socket>,
         /// Early data may come or are coming: OpenSSL has calls of their own for what is read and written before their
         /// end.
@@ -22,7 +19,6 @@ pub enum Transport {
     },
 }
 
-/// What came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// This many bytes went.
@@ -34,7 +30,6 @@ pub enum Attempt {
     },
     /// The peer has closed orderly (for a handshake or write: anything but success).
     Ended,
-    /// The connection is broken.
     Broken,
 }
 
@@ -51,7 +46,6 @@ impl Transport {
         })
     }
 
-    /// The socket below.
     pub fn socket(&self) -> &Socket {
         match self {
             Transport::Plain(socket) => socket,
@@ -59,7 +53,6 @@ impl Transport {
         }
     }
 
-    /// The socket below.
     pub fn socket_mut(&mut self) -> &mut Socket {
         match self {
             Transport::Plain(socket) => socket,

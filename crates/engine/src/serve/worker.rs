@@ -33,7 +33,7 @@ const STOP: u64 = u64::MAX;
 /// A listening socket and what is spoken on it.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket, non-blocking.
+    /// The listening socket, non-blocking.
     pub socket: TcpListener,
     /// TLS; `None` is plain HTTP.
     pub tls: Option<SslContext>,
@@ -108,9 +108,7 @@ struct Worker<'d> {
     /// Listeners are watched: not while descriptors have run out.
     accepting: bool,
     connections: Vec<Option<Connection<'d>>>,
-    /// Unused places in `connections`.
     free: Vec<u32>,
-    /// Connections that want another turn.
     unfinished: Vec<u32>,
     /// Connections that wait for a page, and when it is done: in this order.
     building: VecDeque<(u64, u32)>,

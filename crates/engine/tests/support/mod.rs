@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use tlsdyno_engine::load::{
-    Connections, Expect, Object, Outcome, Pacing, Plan, Request, Resumption, Route, SessionLimits, Target, Until, User,
-    Workload, run,
+    Connections, Expect, LoadTarget, Object, Outcome, Pacing, Plan, Request, Resumption, Route, SessionLimits, Until,
+    User, Workload, run,
 };
 
 /// Serves each connection in a thread of its own with `serve`, for as long as the test lasts.
@@ -106,7 +106,7 @@ pub fn connections(total: u32, per_user: u32, requests_each: Option<u32>) -> Con
 
 pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -> Plan {
     Plan {
-        target: Target { address, host: "localhost".into(), tls: None },
+        target: LoadTarget { address, host: "localhost".into(), tls: None },
         route: Route::default(),
         body: None,
         users: 0..workload.users.len() as u32,

@@ -11,7 +11,7 @@ use tlsdyno_engine::dispatch::learn::{Lesson, Student};
 use tlsdyno_engine::dispatch::limits::BACKENDS_MAX;
 use tlsdyno_engine::dispatch::memory::Memory;
 use tlsdyno_engine::dispatch::route::{Choices, Reason, Router, wanted};
-use tlsdyno_engine::dispatch::{Backend, Policy, Slot, Target};
+use tlsdyno_engine::dispatch::{Backend, Policy, Slot, SlotBackend};
 use tlsdyno_wire::hello::{TLS12, TLS13};
 use tlsdyno_wire::session_keys::{ServerSays, SessionId, SessionKeys};
 
@@ -43,7 +43,7 @@ pub(super) struct Group<'s> {
     random: SplitMix64,
     router: Router,
     memory: Memory,
-    targets: Vec<Target>,
+    targets: Vec<SlotBackend>,
     all: u64,
     slots: Vec<Slot>,
     verdicts: Vec<Verdict>,
@@ -76,7 +76,7 @@ impl<'s> Group<'s> {
     pub fn new(of: &'s Scenario) -> Group<'s> {
         let backend =
             |number: u32| Backend { name: String::new(), address: (Ipv4Addr::from(0x0a80_0000 + number), 443).into() };
-        let target = |slot: u32| Target { slot: slot as u8, backend: backend(slot) };
+        let target = |slot: u32| SlotBackend { slot: slot as u8, backend: backend(slot) };
         let key = |number: u32| if of.shares_keys { SHARED } else { ELSEWHERE + 1 + number };
         let machine = |number: u32| Machine::new(of.cpus, key(number), if number == 0 { of.slow_times } else { 1.0 });
         let others = matches!(of.storm, Some((super::Storm::Failover, _)));

@@ -80,7 +80,10 @@ fn stack(index: usize, site: &SiteSummary) -> Option<Chart> {
         },
     });
     let caption = "Where the time of a visit goes: the median of each phase.";
-    Some(Chart::new(format!("phases-{index}"), 70, rows, body)?.told(caption, format!("Bars: {}.", words.join(", "))))
+    Some(
+        Chart::new(format!("phases-{index}"), 70, rows, body)?
+            .described(caption, format!("Bars: {}.", words.join(", "))),
+    )
 }
 
 /// Single values over time as in Goldberg's Figure 1: each symbol stands at the middle of the rounds that it counts,
@@ -136,7 +139,7 @@ fn cloud(index: usize, site: &SiteSummary) -> Option<Chart> {
     let caption = "All rounds over time: each symbol stands at the middle of the rounds that it counts, and its area \
                    is their number.";
     let words = format!("{} symbols for the rounds of {} {}s.", rows.len(), site.hours.len(), site.by);
-    Some(Chart::new(format!("cloud-{index}"), 260, rows, body)?.told(caption, words))
+    Some(Chart::new(format!("cloud-{index}"), 260, rows, body)?.described(caption, words))
 }
 
 /// All measures in bins of one width, in per cent of the values of each, so that series of different lengths can be
@@ -190,13 +193,13 @@ fn histogram(index: usize, site: &SiteSummary) -> Option<(Chart, Table)> {
     let words = all.iter().filter_map(median).collect::<Vec<_>>().join(", ");
     let chart = Chart::new(format!("histogram-{index}"), 240, rows, body)?;
     let share = |of: &Shown| format_percent(100.0 * of.beyond as f64 / of.values as f64);
-    let table = Rows::of(&shown)
+    let table = Rows::new(&shown)
         .words("series", |of| of.name.to_owned())
         .number("values", |of| format_count(of.values))
         .number(format!("beyond {}", format_duration(edge as f64)), |of| format_count(of.beyond))
         .number("of the series", share)
         .table();
-    Some((chart.told(caption, format!("Histograms: {words}.")), table))
+    Some((chart.described(caption, format!("Histograms: {words}.")), table))
 }
 
 /// The next of 1, 2, 5, 10, … in nanoseconds.
@@ -251,7 +254,7 @@ fn series(index: usize, site: &SiteSummary) -> Option<Chart> {
     let caption =
         format!("Handshakes {by}: the median, and the middle 90 % of the rounds around it. Dashed: the site changed.");
     let words = format!("Median handshake times of {} {}s.", site.hours.len(), site.by);
-    Some(Chart::new(format!("series-{index}"), 240, rows, body)?.told(caption, words))
+    Some(Chart::new(format!("series-{index}"), 240, rows, body)?.described(caption, words))
 }
 
 /// Hours in which the certificate, its key, the version, the suite or the group changed. Addresses and ticket keys

@@ -15,7 +15,7 @@ pub use sites::{csv, document, page};
 
 /// Single rounds, one line each.
 pub fn rounds(rounds: &[Round]) -> Document {
-    let table = Rows::of(rounds)
+    let table = Rows::new(rounds)
         .words("site", |round| round.site.clone())
         .number("look-up", |round| time(round.lookup_ns))
         .number("TCP", |round| time(round.tcp_ns))
@@ -28,7 +28,7 @@ pub fn rounds(rounds: &[Round]) -> Document {
         let fault = round.fault.as_ref()?;
         Some(format!("{}: {} failed ({}): {}", round.site, fault.step, fault.kind, fault.text))
     });
-    Document::of([Section::default().rows(table).notes(faults)])
+    Document::from_sections([Section::default().rows(table).notes(faults)])
 }
 
 /// A round in a line, as the robot prints it.

@@ -116,7 +116,7 @@ fn resumed(site: &SiteSummary) -> String {
 
 /// Goldberg's Table 2.
 fn medians(sites: &[SiteSummary]) -> Section {
-    let table = Rows::of(sites)
+    let table = Rows::new(sites)
         .words("site", |site| site.site.clone())
         .number("T: TCP", |site| time(site, "tcp_ns"))
         .pair("S: full", |site| times(site, "full_ns"))
@@ -132,7 +132,7 @@ fn medians(sites: &[SiteSummary]) -> Section {
 
 /// The other way to add up.
 fn sums(sites: &[SiteSummary]) -> Section {
-    let table = Rows::of(sites)
+    let table = Rows::new(sites)
         .words("site", |site| site.site.clone())
         .pair("W", |site| times(site, "median_of_sums_without_ns"))
         .pair("C", |site| times(site, "median_of_sums_with_ns"))
@@ -143,7 +143,7 @@ fn sums(sites: &[SiteSummary]) -> Section {
 }
 
 fn resumption(sites: &[SiteSummary]) -> Section {
-    let table = Rows::of(sites)
+    let table = Rows::new(sites)
         .words("site", |site| site.site.clone())
         .number("rounds", |site| format_count(site.tally.made_count))
         .number("missed", |site| format_count(site.tally.missed_count))
@@ -169,7 +169,7 @@ fn survival(sites: &[SiteSummary]) -> Section {
             format!("{} of {}: {}", kept.accepted_count, kept.offered_count, share(kept.percent))
         })
     };
-    let table = Rows::of(known).words("site", |site| site.site.clone()).number("lifetime, as the site says", |site| {
+    let table = Rows::new(known).words("site", |site| site.site.clone()).number("lifetime, as the site says", |site| {
         format!("{} s", format_count(u64::from(site.facts.session_lifetime_s)))
     });
     let table = AGES_S.into_iter().fold(table, |table, age_s| {
@@ -202,7 +202,7 @@ fn backends(site: &SiteSummary) -> String {
 /// Goldberg's Table 1.
 fn table_of_sites(sites: &[SiteSummary]) -> Section {
     let key = |site: &SiteSummary| format!("{} – {}", known(&site.facts.key), known(&site.facts.suite));
-    let table = Rows::of(sites)
+    let table = Rows::new(sites)
         .words("site", |site| site.site.clone())
         .words("server", |site| known(&site.facts.server))
         .words("public key – encryption", key)

@@ -60,7 +60,7 @@ impl Postgres {
         connected.map_err(|error| {
             let may_come_back = is_away(&error);
             let error = error.context(format!("no connection to {url}"));
-            if may_come_back { Fault::Unreachable.of(error) } else { error }
+            if may_come_back { Fault::Unreachable.wrap(error) } else { error }
         })
     }
 

@@ -81,7 +81,7 @@ impl Wire {
         done.unwrap_or_else(|_| {
             self.is_given_up.set(true);
             let most_s = most.as_secs_f64();
-            Err(Fault::Unreachable.of(anyhow!("the database did not answer within {most_s:.1} s")))
+            Err(Fault::Unreachable.wrap(anyhow!("the database did not answer within {most_s:.1} s")))
         })
     }
 }

@@ -43,11 +43,11 @@ pub fn answer(summary: &PrimitivesSummary) -> String {
         return "Nothing was measured.".to_owned();
     };
     let told = |(of, size): (&AlgorithmSummary, &SizeSummary)| {
-        format!("{} {} Mb/s", of.algorithm, size.mbit_per_s.told(format_quantity))
+        format!("{} {} Mb/s", of.algorithm, size.mbit_per_s.with_interval(format_quantity))
     };
     let slowest = if by_rate.len() > 1 { format!(", slowest {}", told(slowest)) } else { String::new() };
     let small = fastest.bare.first().filter(|first| first.size_bytes < last.size_bytes).map(|first| {
-        let why = fastest.call_ns.map(|of| format!(", as a call alone takes {}", of.told(format_duration)));
+        let why = fastest.call_ns.map(|of| format!(", as a call alone takes {}", of.with_interval(format_duration)));
         format!(
             " With calls of {} B {} reaches {} of that{}.",
             first.size_bytes,
@@ -77,7 +77,7 @@ fn matrix(summary: &PrimitivesSummary) -> Section {
             lines.push(Line { name: "  as TLS records".to_owned(), sizes: &of.records, call_ns: None });
         }
     }
-    let mut rows = Rows::of(&lines).words("Mb/s at", |line| line.name.clone());
+    let mut rows = Rows::new(&lines).words("Mb/s at", |line| line.name.clone());
     for size in sizes {
         rows = rows.number(format!("{size} B"), |line| {
             let of = line.sizes.iter().find(|of| of.size_bytes == size);
@@ -102,7 +102,7 @@ fn every_size(summary: &PrimitivesSummary) -> Section {
         bare.chain(records).collect::<Vec<(String, SizeSummary)>>()
     };
     let all: Vec<(String, SizeSummary)> = summary.algorithms.iter().flat_map(sizes_of).collect();
-    let table = Rows::of(&all)
+    let table = Rows::new(&all)
         .words("", |(name, _)| name.clone())
         .number("bytes", |(_, of)| of.size_bytes.to_string())
         .estimate("Mb/s", format_quantity, |(_, of)| Some(of.mbit_per_s))
@@ -117,7 +117,7 @@ fn records(summary: &PrimitivesSummary) -> Section {
     if summary.records.is_empty() {
         return Section::default();
     }
-    let rows = Rows::of(&summary.records)
+    let rows = Rows::new(&summary.records)
         .words("record of", |of| {
             let mac = of.mac.map_or(String::new(), |mac| format!(" and {mac}"));
             format!("{}{mac}, {} B", of.algorithm, of.size_bytes)
@@ -137,7 +137,7 @@ fn checks(summary: &PrimitivesSummary) -> Section {
     if summary.checks.is_empty() {
         return Section::default();
     }
-    let rows = Rows::of(&summary.checks)
+    let rows = Rows::new(&summary.checks)
         .words("", |of| format!("{}, {} B", of.algorithm, of.size_bytes))
         .estimate("Mb/s", format_quantity, |of| Some(of.ours_mbit_per_s))
         .estimate("openssl speed", format_quantity, |of| Some(of.theirs_mbit_per_s))
@@ -159,7 +159,7 @@ fn chart(summary: &PrimitivesSummary) -> Option<Chart> {
         for size in &of.bare {
             let Estimate { value, low, high } = size.mbit_per_s;
             let end = |end: f64| if end.is_finite() { end } else { value };
-            let label = size.mbit_per_s.told(format_quantity);
+            let label = size.mbit_per_s.with_interval(format_quantity);
             rows.push(json!({
                 "name": name, "kind": "measured", "bytes": size.size_bytes, "rate": value, "low": end(low),
                 "high": end(high), "label": label,
@@ -198,5 +198,5 @@ fn chart(summary: &PrimitivesSummary) -> Option<Chart> {
     let source =
         summary.paper.as_ref().map_or(String::new(), |paper| format!(" Hollow: published by {}.", paper.source));
     let caption = format!("Throughput by size of a call, with 95 % intervals.{source}");
-    Some(Chart::new("primitives-throughput", 360, rows, body)?.told(caption, format!("{}.", words.join(". "))))
+    Some(Chart::new("primitives-throughput", 360, rows, body)?.described(caption, format!("{}.", words.join(". "))))
 }

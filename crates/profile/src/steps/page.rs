@@ -82,7 +82,7 @@ fn cells(summary: &StepsSummary) -> Section {
         let (step, part) = of.dearest()?;
         Some(format!("{} {}", step.name, format_percent(100.0 * part)))
     };
-    let rows = Rows::of(&summary.cells)
+    let rows = Rows::new(&summary.cells)
         .words("", |of| of.cell.to_string())
         .estimate("server µs", format_micros, |of| Some(of.server_ns))
         .words("dearest", |of| dearest(of).unwrap_or_else(|| NONE.to_owned()))
@@ -105,7 +105,7 @@ fn cells(summary: &StepsSummary) -> Section {
 /// The messages of each cell.
 fn messages(summary: &StepsSummary) -> Vec<Section> {
     let table = |steps: &[StepSummary], whole: f64| {
-        Rows::of(steps)
+        Rows::new(steps)
             .words("message", |step| step.name.clone())
             .number("times", |step| format_tenths(step.count))
             .estimate("CPU µs", format_micros, |step| Some(step.cpu_ns))
@@ -170,7 +170,7 @@ fn bars(summary: &StepsSummary) -> Option<Chart> {
         }
     });
     let caption = "What a handshake costs each end, by message (chains of one length)";
-    Some(Chart::new("steps-bars", BAR_HEIGHT * bars, rows, body)?.told(caption, told.join("; ")))
+    Some(Chart::new("steps-bars", BAR_HEIGHT * bars, rows, body)?.described(caption, told.join("; ")))
 }
 
 /// Connections as flows of events: a chart of all, and a table of the first one of each cell.
@@ -184,7 +184,7 @@ fn flows(summary: &StepsSummary) -> Vec<Section> {
         let mut events: Vec<(&str, &FlowEvent)> = first.client.iter().map(|event| ("client", event)).collect();
         events.extend(first.server.iter().map(|event| ("server", event)));
         events.sort_by_key(|(_, event)| (event.from_ns, event.to_ns));
-        let rows = Rows::of(&events)
+        let rows = Rows::new(&events)
             .words("end", |(end, _)| (*end).to_owned())
             .words("event", |(_, event)| event.name.clone())
             .number("from µs", |(_, event)| format_micros(event.from_ns as f64))
@@ -231,5 +231,5 @@ fn timeline(number: usize, of: &StepsCellSummary) -> Option<Chart> {
         of.flows.iter().flat_map(|flow| flow.client.iter().chain(&flow.server)).map(|event| event.to_ns).max()?;
     let told = format!("{} connections, the longest of {} µs", of.flows.len(), format_micros(last as f64));
     let chart = Chart::new(format!("steps-flows-{number}"), 2 * BAR_HEIGHT * of.flows.len(), rows, body)?;
-    Some(chart.told("Connections as flows of events, both ends on one clock; waiting is pale", told))
+    Some(chart.described("Connections as flows of events, both ends on one clock; waiting is pale", told))
 }

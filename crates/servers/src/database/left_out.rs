@@ -9,8 +9,6 @@ use tlsdyno_engine::serve::{Docroot, Pages};
 pub enum DatabasePages {}
 
 impl DatabasePages {
-    /// # Errors
-    /// Always: it is left out.
     pub fn connect(_: &str) -> Result<DatabasePages> {
         Err(left_out("a page that asks PostgreSQL", "postgres"))
     }
@@ -22,8 +20,6 @@ impl Pages for DatabasePages {
     }
 }
 
-/// # Errors
-/// Always: it is left out.
 pub fn fill(settings: &str, _: &Docroot) -> Result<()> {
     DatabasePages::connect(settings).map(drop)
 }

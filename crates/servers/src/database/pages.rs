@@ -10,7 +10,6 @@ use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls, Statement};
 
-/// How long a database that is starting may take until it answers.
 const STARTED_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Any number: those who fill the table wait for each other.
@@ -21,7 +20,6 @@ const PUT: &str = "INSERT INTO tlsdyno_pages VALUES ($1, $2) ON CONFLICT (path) 
                    WHERE tlsdyno_pages.body IS DISTINCT FROM excluded.body";
 const GET: &str = "SELECT body FROM tlsdyno_pages WHERE path = $1";
 
-/// A connection to the database, of one worker.
 pub struct DatabasePages {
     runtime: Runtime,
     client: Client,
@@ -36,9 +34,6 @@ impl std::fmt::Debug for DatabasePages {
 
 impl DatabasePages {
     /// Connects by settings as libpq has them (`host=/run/postgresql dbname=site`) to a filled table.
-    ///
-    /// # Errors
-    /// They are none, or of another machine; the database does not answer, or has no such table.
     pub fn connect(settings: &str) -> Result<DatabasePages> {
         let (runtime, client) = connected(settings)?;
         let get = runtime.block_on(client.prepare(GET)).context("prepare the query of a page")?;
@@ -54,9 +49,6 @@ impl Pages for DatabasePages {
 }
 
 /// Makes the table `tlsdyno_pages` where there is none, and puts the objects of the docroot into it.
-///
-/// # Errors
-/// As of [`DatabasePages::connect`]; a file cannot be read; the database refuses.
 pub fn fill(settings: &str, docroot: &Docroot) -> Result<()> {
     let (runtime, mut client) = connected(settings)?;
     let filled = runtime.block_on(async {
@@ -101,13 +93,13 @@ fn connected(settings: &str) -> Result<(Runtime, Client)> {
             Err(error) if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) && Instant::now() < limit => {
                 std::thread::sleep(LOOK_AGAIN);
             }
-            Err(error) => bail!("cannot connect to the database: {}", told(&error)),
+            Err(error) => bail!("cannot connect to the database: {}", with_causes(&error)),
         }
     }
 }
 
 /// The error with its causes: its own words leave out why.
-fn told(error: &tokio_postgres::Error) -> String {
+fn with_causes(error: &tokio_postgres::Error) -> String {
     let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -10,7 +10,6 @@ use rustix::fs::OFlags;
 /// Longer records are cut off by the kernel.
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// The log from some moment on.
 #[derive(Debug)]
 pub struct KernelLog {
     file: File,

@@ -11,12 +11,11 @@ use askama::Template;
 use tlsdyno_record::model::Policy;
 
 use super::super::haproxy::{PACKAGE, connections_max};
-use super::super::{Place, Prepared, programs, rendered};
+use super::super::{InstancePlace, Prepared, programs, rendered};
 use super::Made;
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 const STATS_FILE: &str = "stats";
-/// How long the statistics may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn program() -> Result<PathBuf> {
@@ -53,14 +52,13 @@ fn totals(statistics: &str) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// Writes the configuration and says how to start it.
-pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], place: Place) -> Result<Made> {
+pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], place: InstancePlace) -> Result<Made> {
     let program = program()?;
-    let configuration = Configuration::of(policy, backends, place);
+    let configuration = Configuration::new(policy, backends, place);
     let config = rendered(&configuration)?;
     let path = place.write(CONFIG_FILE, &config)?;
-    let said = programs::output_of(&program, &["-v"]);
-    let version = said.lines().next().unwrap_or("HAProxy of unknown version");
+    let output = programs::output_of(&program, &["-v"]);
+    let version = output.lines().next().unwrap_or("HAProxy of unknown version");
     let prepared = Prepared {
         config,
         version: version.split(" - ").next().unwrap_or_default().to_owned(),
@@ -69,19 +67,18 @@ pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], place: Place) -> 
     Ok((prepared, Box::new(Counter(configuration.stats))))
 }
 
-/// The whole configuration file.
 #[derive(Template)]
 #[template(path = "dispatcher-haproxy.cfg", escape = "none")]
 struct Configuration<'a> {
     policy: Policy,
     backends: &'a [SocketAddr],
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     stats: PathBuf,
     connections: u64,
 }
 
 impl<'a> Configuration<'a> {
-    fn of(policy: Policy, backends: &'a [SocketAddr], place: Place<'a>) -> Configuration<'a> {
+    fn new(policy: Policy, backends: &'a [SocketAddr], place: InstancePlace<'a>) -> Configuration<'a> {
         // Half of the connections: splicing takes pipes besides.
         let connections = connections_max() / 2;
         Configuration { policy, backends, place, stats: place.own.join(STATS_FILE), connections }
@@ -102,7 +99,7 @@ mod tests {
     #[test]
     fn only_the_stick_table_looks_into_responses() {
         let backends = ["127.0.0.1:1".parse().unwrap()];
-        let text = |policy| rendered(&Configuration::of(policy, &backends, Place::example())).unwrap();
+        let text = |policy| rendered(&Configuration::new(policy, &backends, InstancePlace::example())).unwrap();
         assert!(text(Policy::HaproxyStick).contains("tcp-response inspect-delay"));
         assert!(
             !text(Policy::HaproxySource).contains("inspect") && text(Policy::HaproxySource).contains("balance source")

@@ -16,17 +16,13 @@ use tlsdyno_base::interrupt;
 use tlsdyno_record::model::Policy;
 
 use super::instance::start_by;
-use super::{Instance, Place, Prepared, ServerName, ServerSpec};
+use super::{Instance, InstancePlace, Prepared, ServerName, ServerSpec};
 
 /// How long a dispatcher that listens may take until it tells of its connections. One that never does is found when it
 /// is asked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_POLL: Duration = Duration::from_millis(2);
 
-/// Refuses a policy whose program is not installed.
-///
-/// # Errors
-/// What is missing and how to install it; [`tlsdyno_base::fault::Fault::Environment`].
 pub fn refuse_missing(policy: Policy) -> Result<()> {
     match policy {
         Policy::Own(_) | Policy::UriHash | Policy::Direct => Ok(()),
@@ -41,13 +37,10 @@ trait Counter: Debug {
     fn read(&mut self) -> Result<Vec<u64>>;
 }
 
-/// What is started, and what counts.
 type Made = (Prepared, Box<dyn Counter>);
 
-/// A running dispatcher.
 #[derive(Debug)]
 pub struct Dispatcher {
-    /// The process.
     pub instance: Instance,
     backends: usize,
     counter: Box<dyn Counter>,
@@ -55,9 +48,6 @@ pub struct Dispatcher {
 
 /// Starts a dispatcher before `backends` in a directory of its own inside `run`, which listens at `ip`, on processor
 /// `cpu` and with one thread. `timeout_s`: how long ours remembers a session; `None`: an hour.
-///
-/// # Errors
-/// Its program is missing (with the remedy), or it does not start (with what it said).
 pub fn start(
     policy: Policy,
     backends: &[SocketAddr],
@@ -86,7 +76,7 @@ pub fn start(
     Ok(Dispatcher { instance, backends: backends.len(), counter })
 }
 
-fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, place: Place) -> Result<Made> {
+fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, place: InstancePlace) -> Result<Made> {
     match policy {
         Policy::Own(rule) => own::prepare(rule, backends, timeout_s, place),
         Policy::HaproxyRoundRobin | Policy::HaproxySource | Policy::HaproxyStick => {
@@ -99,9 +89,6 @@ fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, plac
 
 impl Dispatcher {
     /// Connections made to each backend so far, in the order of the backends.
-    ///
-    /// # Errors
-    /// The dispatcher does not answer, or not as it should.
     pub fn connections(&mut self) -> Result<Vec<u64>> {
         let counts = self.counter.read()?;
         ensure!(

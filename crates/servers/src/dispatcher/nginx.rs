@@ -9,16 +9,14 @@ use askama::Template;
 use super::super::growing_log::GrowingLog;
 use super::super::nginx::{self, ERROR_LOG_FILE, PACKAGE, version, worker_connections};
 use super::super::worker_user::{WorkerUser, worker_user};
-use super::super::{Place, Prepared, programs, rendered};
+use super::super::{InstancePlace, Prepared, programs, rendered};
 use super::Made;
 
 const CONFIG_FILE: &str = "nginx.conf";
 const COUNT_FILE: &str = "upstreams.log";
-/// Where distributions put dynamic modules.
 const MODULE_DIRECTORIES: [&str; 3] =
     ["/usr/lib/nginx/modules", "/usr/lib64/nginx/modules", "/usr/local/nginx/modules"];
 
-/// The program, and its module where that is not built in.
 pub(super) fn program() -> Result<(PathBuf, Option<PathBuf>)> {
     let program = PACKAGE.require(" or leave nginx-hash out of --policies")?;
     if programs::output_of(&program, &["-V"]).split_whitespace().any(|word| word == "--with-stream") {
@@ -29,7 +27,7 @@ pub(super) fn program() -> Result<(PathBuf, Option<PathBuf>)> {
     Ok((program, Some(module)))
 }
 
-/// Its log of the backend of each connection.
+/// Reads nginx's log of the backend of each connection.
 #[derive(Debug)]
 struct Counter {
     log: GrowingLog,
@@ -57,8 +55,7 @@ impl super::Counter for Counter {
     }
 }
 
-/// Writes the configuration and says how to start it.
-pub(super) fn prepare(backends: &[SocketAddr], place: Place) -> Result<Made> {
+pub(super) fn prepare(backends: &[SocketAddr], place: InstancePlace) -> Result<Made> {
     let (program, module) = program()?;
     let (user, connections) = (worker_user()?, worker_connections());
     let config = rendered(&Configuration { backends, place, module, user, connections })?;
@@ -75,12 +72,11 @@ pub(super) fn prepare(backends: &[SocketAddr], place: Place) -> Result<Made> {
     Ok((prepared, Box::new(Counter::new(place.own.join(COUNT_FILE), backends))))
 }
 
-/// The whole configuration file.
 #[derive(Template)]
 #[template(path = "dispatcher-nginx.conf", escape = "none")]
 struct Configuration<'a> {
     backends: &'a [SocketAddr],
-    place: Place<'a>,
+    place: InstancePlace<'a>,
     module: Option<PathBuf>,
     user: Option<WorkerUser>,
     connections: u64,
@@ -114,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_failed_backend_keeps_its_connections() {
-        let (backends, place) = (&backends()[..], Place::example());
+        let (backends, place) = (&backends()[..], InstancePlace::example());
         let text = rendered(&Configuration { backends, place, module: None, user: None, connections: 64 }).unwrap();
         for part in ["server 127.0.0.1:81 max_fails=0;", "server 127.0.0.1:8 max_fails=0;", "proxy_next_upstream off;"]
         {

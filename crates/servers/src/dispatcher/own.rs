@@ -11,7 +11,7 @@ use tlsdyno_engine::dispatch::{Check, CheckKind, Policy};
 use tlsdyno_engine::time::Time;
 
 use super::super::launch::own_executable;
-use super::super::{Place, Prepared};
+use super::super::{InstancePlace, Prepared};
 use super::Made;
 
 const CONFIG_FILE: &str = "dispatch.toml";
@@ -31,8 +31,12 @@ impl super::Counter for Counter {
     }
 }
 
-/// Writes the configuration and says how to start it.
-pub(super) fn prepare(policy: Policy, backends: &[SocketAddr], timeout_s: Option<u32>, place: Place) -> Result<Made> {
+pub(super) fn prepare(
+    policy: Policy,
+    backends: &[SocketAddr],
+    timeout_s: Option<u32>,
+    place: InstancePlace,
+) -> Result<Made> {
     let control = place.own.join(CONTROL_FILE);
     let config = Config {
         listen: vec![place.address()],

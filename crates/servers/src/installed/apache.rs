@@ -18,23 +18,20 @@ use super::patch::{Part, name_of};
 use super::site::{
     ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
 };
-use super::site::{PORT_OF_TLS, Ports, SWITCHED_OFF, Site, measured};
-use crate::{Place, ServerTls, apache};
+use super::site::{InstalledSite, PORT_OF_TLS, Ports, SWITCHED_OFF, measured};
+use crate::{InstancePlace, ServerTls, apache};
 pub(super) use reader::variables_beside;
 use reader::{Directive, all};
 
-/// An installed configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Apache {
     directives: Vec<Directive>,
-    /// The directory of relative names.
+    /// The directory that relative names start from.
     root: PathBuf,
-    /// Conditions that are not met, as they stand there.
     left_out: Vec<String>,
 }
 
-/// What becomes of each directive.
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("apache/directives.txt")));
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("apache/directives.txt")));
 /// What writes and names a type before the place.
 const SESSIONS: &str = "SSLSessionCache SSLStaplingCache";
 /// What values of directives begin with that name a program.
@@ -58,7 +55,8 @@ impl Apache {
     pub(super) fn read(path: &Path, files: &mut Files) -> Result<Apache> {
         let reader::Read { directives, root, left_out } = reader::read(path, files)?;
         let apache = Apache { directives, root, left_out };
-        let is_part = !all(&apache.directives).iter().any(|of| of.is_any(&["Listen", "LoadModule", "ServerRoot"]));
+        let is_part =
+            !all(&apache.directives).iter().any(|directive| directive.is_any(&["Listen", "LoadModule", "ServerRoot"]));
         ensure!(
             !is_part,
             "{} is a part of a configuration: it neither listens nor loads modules. Name the file that includes it, \
@@ -68,13 +66,15 @@ impl Apache {
         Ok(apache)
     }
 
-    /// All with TLS, in the order of the file.
     fn servers(&self) -> Vec<Server<'_>> {
         let main = self.directives.as_slice();
-        let hosts = main.iter().filter(|of| is_host(of));
+        let hosts = main.iter().filter(|directive| is_host(directive));
         let mut servers: Vec<Server> = hosts.filter(|host| has_tls(host, main)).map(server_of).collect();
         if servers.is_empty() && switched_on(main) == Some(true) {
-            let listens = main.iter().filter(|of| of.is("Listen")).filter_map(|of| port_of(&of.first()?));
+            let listens = main
+                .iter()
+                .filter(|directive| directive.is("Listen"))
+                .filter_map(|directive| port_of(&directive.first()?));
             let ports: Vec<u16> = listens.collect();
             let port = ports.iter().find(|port| **port % 1000 == PORT_OF_TLS).or(ports.first());
             servers.push(Server { inner: &[], port: port.copied().unwrap_or(PORT_OF_TLS) });
@@ -86,11 +86,11 @@ impl Apache {
         let main = self.directives.as_slice();
         // What the server says itself takes the place of what stands around it.
         let each = |name: &str| -> Vec<&Directive> {
-            let own: Vec<&Directive> = server.inner.iter().filter(|of| of.is(name)).collect();
-            if own.is_empty() { main.iter().filter(|of| of.is(name)).collect() } else { own }
+            let own: Vec<&Directive> = server.inner.iter().filter(|directive| directive.is(name)).collect();
+            if own.is_empty() { main.iter().filter(|directive| directive.is(name)).collect() } else { own }
         };
         let value = |name: &str, otherwise: &str| {
-            each(name).last().and_then(|of| of.first()).unwrap_or_else(|| otherwise.to_owned())
+            each(name).last().and_then(|directive| directive.first()).unwrap_or_else(|| otherwise.to_owned())
         };
         let is_on = |name: &str, otherwise: &str| value(name, otherwise).eq_ignore_ascii_case("on");
         let cache = value("SSLSessionCache", "none");
@@ -102,14 +102,17 @@ impl Apache {
         let groups = ["Groups", "Curves", "ECDHParameters"].into_iter().find_map(commands).unwrap_or_default();
         let ciphers = each("SSLCipherSuite").into_iter().map(Directive::values).rfind(|words| words.len() == 1);
         let inner = all(server.inner);
-        let passes = inner.into_iter().chain(main).filter(|of| of.is("ProxyPass") || of.is("ProxyPassMatch"));
-        let keeps = |of: &Directive| !of.arguments.to_ascii_lowercase().contains("disablereuse=on");
+        let passes = inner
+            .into_iter()
+            .chain(main)
+            .filter(|directive| directive.is("ProxyPass") || directive.is("ProxyPassMatch"));
+        let keeps = |directive: &Directive| !directive.arguments.to_ascii_lowercase().contains("disablereuse=on");
         let keep = if is_on("KeepAlive", "on") { value("KeepAliveTimeout", "5") } else { "0".to_owned() };
         let keep_alive_s = seconds(&keep, 1.0);
         let files = each("SSLCertificateFile").into_iter().filter_map(Directive::first);
         Facts {
             certificates: files.map(|file| self.root.join(file).display().to_string()).collect(),
-            protocols: each("SSLProtocol").last().map(|of| protocols(&of.values())).unwrap_or_default(),
+            protocols: each("SSLProtocol").last().map(|directive| protocols(&directive.values())).unwrap_or_default(),
             groups: groups.split(':').filter(|group| !group.is_empty()).map(str::to_owned).collect(),
             ciphers: ciphers.map(|words| words.concat()).unwrap_or_default(),
             weak_suites: Vec::new(),
@@ -124,7 +127,7 @@ impl Apache {
             ticket_key_files: each("SSLSessionTicketKeyFile").len(),
             early_data: false,
             stapling: is_on("SSLUseStapling", "off"),
-            http2: each("Protocols").iter().any(|of| of.values().iter().any(|name| name == "h2")),
+            http2: each("Protocols").iter().any(|directive| directive.values().iter().any(|name| name == "h2")),
             keep_alive: [
                 keep_alive_s.map_or(keep, |seconds| format!("{seconds}s")),
                 value("MaxKeepAliveRequests", "100"),
@@ -145,12 +148,12 @@ pub(super) fn parts(path: &Path, files: &mut Files) -> Result<Vec<Part>> {
 }
 
 fn parts_of(directives: &[Directive]) -> Vec<Part> {
-    let part = |of: &Directive| Part {
-        name: name_of(&of.name, &of.first().unwrap_or_default()),
-        says: format!("{} {}", of.name, of.arguments),
-        at: of.at.clone(),
-        place: if switched_on(std::slice::from_ref(of)) == Some(true) { "tls" } else { "" },
-        inner: parts_of(inner_of(of)),
+    let part = |directive: &Directive| Part {
+        name: name_of(&directive.name, &directive.first().unwrap_or_default()),
+        says: format!("{} {}", directive.name, directive.arguments),
+        at: directive.at.clone(),
+        place: if switched_on(std::slice::from_ref(directive)) == Some(true) { "tls" } else { "" },
+        inner: parts_of(inner_of(directive)),
     };
     directives.iter().map(part).collect()
 }
@@ -175,12 +178,12 @@ fn runs_program(directive: &Directive) -> bool {
 
 /// The same with those values alone that pages and records show.
 fn shown(directives: &[Directive]) -> Vec<Directive> {
-    let one = |of: &Directive| {
-        let handling = TABLE.handling(&of.name);
-        let (name, is_shown) = effects::shown(&of.name, handling);
-        let arguments = if is_shown || of.arguments.is_empty() { &of.arguments } else { BLOTTED };
-        let inner = of.inner.as_deref().filter(|_| handling != Some(Handling::Code)).map(shown);
-        Directive { inner, ..Directive::of(name, arguments) }
+    let one = |directive: &Directive| {
+        let handling = TABLE.handling(&directive.name);
+        let (name, is_shown) = effects::shown(&directive.name, handling);
+        let arguments = if is_shown || directive.arguments.is_empty() { &directive.arguments } else { BLOTTED };
+        let inner = directive.inner.as_deref().filter(|_| handling != Some(Handling::Code)).map(shown);
+        Directive { inner, ..Directive::new(name, arguments) }
     };
     directives.iter().map(one).collect()
 }
@@ -212,11 +215,11 @@ fn protocols(words: &[String]) -> Vec<String> {
 
 fn access_logs(logs: &[&Directive], main: &[Directive], root: &Path) -> Vec<AccessLog> {
     let named = |name: &str| {
-        let mut formats = main.iter().filter(|of| of.is("LogFormat")).map(|of| of.values());
+        let mut formats = main.iter().filter(|directive| directive.is("LogFormat")).map(|directive| directive.values());
         formats.rfind(|words| words.get(1).is_some_and(|other| other == name)).map(|words| words[0].clone())
     };
-    let log = |of: &&Directive| {
-        let words = of.values();
+    let log = |directive: &&Directive| {
+        let words = directive.values();
         let path = words.first().filter(|path| !path.starts_with('|'))?;
         let format = words.get(1).cloned().unwrap_or_default();
         Some(AccessLog { path: root.join(path).display().to_string(), format: named(&format).unwrap_or(format) })
@@ -233,7 +236,7 @@ fn inner_of(directive: &Directive) -> &[Directive] {
 }
 
 fn switched_on(directives: &[Directive]) -> Option<bool> {
-    let last = directives.iter().rev().find(|of| of.is("SSLEngine"))?;
+    let last = directives.iter().rev().find(|directive| directive.is("SSLEngine"))?;
     Some(last.first().is_some_and(|word| word.eq_ignore_ascii_case("on")))
 }
 
@@ -251,18 +254,18 @@ fn server_of(host: &Directive) -> Server<'_> {
     Server { inner: inner_of(host), port: port.unwrap_or(PORT_OF_TLS) }
 }
 
-impl Site for Apache {
+impl InstalledSite for Apache {
     fn hosts(&self) -> Vec<Host> {
         let host = |server: Server| {
-            let named = server.inner.iter().filter(|of| of.is_any(&["ServerName", "ServerAlias"]));
+            let named = server.inner.iter().filter(|directive| directive.is_any(&["ServerName", "ServerAlias"]));
             let bare = |name: String| {
                 name.rsplit("://").next().unwrap_or_default().split(':').next().unwrap_or_default().to_owned()
             };
-            let names = named.flat_map(|of| of.values()).map(bare).collect();
-            let sends_away = |of: &Directive| {
-                let words = of.values();
+            let names = named.flat_map(|directive| directive.values()).map(bare).collect();
+            let sends_away = |directive: &Directive| {
+                let words = directive.values();
                 let path = words.iter().rev().nth(1).map(String::as_str);
-                of.is_any(&["Redirect", "RedirectPermanent"]) && path == Some("/")
+                directive.is_any(&["Redirect", "RedirectPermanent"]) && path == Some("/")
             };
             let only_redirects = server.inner.iter().any(sends_away);
             Host { names, port: server.port, only_redirects, facts: self.facts(&server) }
@@ -270,14 +273,14 @@ impl Site for Apache {
         self.servers().into_iter().map(host).collect()
     }
 
-    fn told(&self) -> Vec<(String, String)> {
+    fn notes(&self) -> Vec<(String, String)> {
         let unmet = self.left_out.iter().unique().join(", ");
-        let told = (format!("Conditions that are not met: {unmet}"), "What stands below them is left out".to_owned());
-        if unmet.is_empty() { Vec::new() } else { vec![told] }
+        let notes = (format!("Conditions that are not met: {unmet}"), "What stands below them is left out".to_owned());
+        if unmet.is_empty() { Vec::new() } else { vec![notes] }
     }
 
     fn is_tls_client(&self) -> bool {
-        all(&self.directives).iter().any(|of| of.is("SSLProxyEngine"))
+        all(&self.directives).iter().any(|directive| directive.is("SSLProxyEngine"))
     }
 
     fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
@@ -288,33 +291,33 @@ impl Site for Apache {
         let mut copy = Copy { ports, port, main, done: Done::default(), places: BTreeMap::new() };
         let own = |name: &str| format!("\"{}\"", ports.own(name));
         let mut directives = vec![
-            Directive::of("DefaultRuntimeDir", format!("\"{}\"", ports.directory.display())),
-            Directive::of("PidFile", own("apache.pid")),
-            Directive::of("Listen", format!("127.0.0.1:{} https", ports.port)),
-            Directive::of("Listen", format!("127.0.0.1:{} http", ports.plain_port)),
+            Directive::new("DefaultRuntimeDir", format!("\"{}\"", ports.directory.display())),
+            Directive::new("PidFile", own("apache.pid")),
+            Directive::new("Listen", format!("127.0.0.1:{} https", ports.port)),
+            Directive::new("Listen", format!("127.0.0.1:{} http", ports.plain_port)),
         ];
         for (name, value) in [("ServerName", "localhost".to_owned()), ("ErrorLog", own("error.log"))] {
-            if !main.iter().any(|of| of.is(name)) {
-                directives.push(Directive::of(name, value));
+            if !main.iter().any(|directive| directive.is(name)) {
+                directives.push(Directive::new(name, value));
             }
         }
         directives.extend(copy.block(&self.directives)?);
         if is_main {
-            let inner = Some(vec![Directive::of("SSLEngine", "off")]);
+            let inner = Some(vec![Directive::new("SSLEngine", "off")]);
             directives
-                .push(Directive { inner, ..Directive::of("VirtualHost", format!("127.0.0.1:{}", ports.plain_port)) });
+                .push(Directive { inner, ..Directive::new("VirtualHost", format!("127.0.0.1:{}", ports.plain_port)) });
         }
         Ok(copy.done.copied(written(&directives), written(&shown(&directives))))
     }
 
-    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
         let is_on = switched_on(&self.directives) == Some(true);
         // Of all that a server of ours would have, what is asked.
         let mut lines = reader::parsed(&apache::tls_directives(tls, place, None)?.join("\n"))?;
         lines.retain(|line| is_asked(asked, line));
         if let Some(seconds) = asked.keep_alive_s {
             let keep = [("KeepAlive", "On".to_owned()), ("KeepAliveTimeout", seconds.to_string())];
-            lines.extend(keep.map(|(name, value)| Directive::of(name, value)));
+            lines.extend(keep.map(|(name, value)| Directive::new(name, value)));
         }
         let main =
             lines.extract_if(.., |line| is_of(line, "SSLSessionCache SSLSessionCacheTimeout")).collect::<Vec<_>>();
@@ -330,7 +333,10 @@ impl Site for Apache {
     }
 
     fn documents(&self) -> Vec<PathBuf> {
-        let roots = all(&self.directives).into_iter().filter(|of| of.is("DocumentRoot")).filter_map(Directive::first);
+        let roots = all(&self.directives)
+            .into_iter()
+            .filter(|directive| directive.is("DocumentRoot"))
+            .filter_map(Directive::first);
         roots.filter(|path| path.starts_with('/') && path.len() > 1).map(PathBuf::from).collect()
     }
 }
@@ -416,10 +422,10 @@ impl Copy<'_> {
         }
         let inner = self.block(inner_of(host))?;
         let mut plain = without_tls(&inner);
-        plain.push(Directive::of("SSLEngine", "off"));
+        plain.push(Directive::new("SSLEngine", "off"));
         let at = |port: u16, inner| Directive {
             inner: Some(inner),
-            ..Directive::of(&host.name, format!("127.0.0.1:{port}"))
+            ..Directive::new(&host.name, format!("127.0.0.1:{port}"))
         };
         Ok(vec![at(self.ports.port, inner), at(self.ports.plain_port, plain)])
     }
@@ -439,7 +445,7 @@ impl Copy<'_> {
             Some(Handling::OwnPlace) => return Ok(Some(self.writes(directive))),
             Some(Handling::Off) if directive.first().is_some_and(|word| !word.eq_ignore_ascii_case("off")) => {
                 self.done.add(SWITCHED_OFF, name);
-                return Ok(Some(Directive::of(name, "off")));
+                return Ok(Some(Directive::new(name, "off")));
             }
             None => self.done.add(NOT_KNOWN, name),
             _ if handling == Some(Handling::Code) || runs_program(directive) => self.done.add(MAY_DO_ANYTHING, name),
@@ -527,7 +533,7 @@ impl Copy<'_> {
         self.done.add(OWN_PLACE, &directive.name);
         *first = format!("{kind}{}{size}", self.place(&directive.name, place));
         let quoted = words.iter().map(|word| format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
-        Directive::of(&directive.name, quoted.collect::<Vec<_>>().join(" "))
+        Directive::new(&directive.name, quoted.collect::<Vec<_>>().join(" "))
     }
 
     fn place(&mut self, name: &str, installed: String) -> String {
@@ -546,13 +552,17 @@ impl Copy<'_> {
 
 /// The same for the plain side.
 fn without_tls(directives: &[Directive]) -> Vec<Directive> {
-    let is_tls = |of: &Directive| {
-        let name = of.name.to_ascii_lowercase();
+    let is_tls = |directive: &Directive| {
+        let name = directive.name.to_ascii_lowercase();
         // Daemons of one name are there once.
         name.starts_with("ssl") && !name.starts_with("sslproxy") || name == "wsgidaemonprocess"
     };
-    let inner = |of: &Directive| of.inner.as_deref().map(without_tls);
-    directives.iter().filter(|of| !is_tls(of)).map(|of| Directive { inner: inner(of), ..of.clone() }).collect()
+    let inner = |directive: &Directive| directive.inner.as_deref().map(without_tls);
+    directives
+        .iter()
+        .filter(|directive| !is_tls(directive))
+        .map(|directive| Directive { inner: inner(directive), ..directive.clone() })
+        .collect()
 }
 
 #[cfg(test)]

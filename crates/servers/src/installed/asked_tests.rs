@@ -5,15 +5,15 @@ use std::path::Path;
 use super::{Installed, Ports};
 
 /// Sites before applications: the file, lines of the copy, and words that are not in it.
-struct Site {
+struct CopyCase {
     file: &'static str,
     text: &'static str,
     there: &'static [&'static str],
     gone: &'static [&'static str],
 }
 
-const SITES: [Site; 4] = [
-    Site {
+const CASES: [CopyCase; 4] = [
+    CopyCase {
         file: "nginx.conf",
         text: "events {}\nhttp { upstream app { server 10.0.0.1:8080 resolve; server unix:/run/b.sock; }\n\
             upstream php { server unix:/run/php.sock; }\n\
@@ -40,7 +40,7 @@ const SITES: [Site; 4] = [
         ],
         gone: &["10.0.0.", "/run/b", "/run/php", "/run/u", "resolve"],
     },
-    Site {
+    CopyCase {
         file: "haproxy.cfg",
         text: "defaults\n  mode http\nfrontend web\n  bind :443 ssl crt x\n  default_backend app\n\
             backend app\n  server a ipv4@10.0.0.1:8080 check\n  server b /run/b.sock\n  server c 10.0.0.2:443 ssl\n\
@@ -54,7 +54,7 @@ const SITES: [Site; 4] = [
         ],
         gone: &["10.0.0.", "/run/b", "server-template", "resolvers"],
     },
-    Site {
+    CopyCase {
         file: "apache2.conf",
         text: "Listen 443\n<VirtualHost *:443>\nServerName x\nSSLEngine on\nSSLCertificateFile x\n\
             ProxyPass /a http://10.0.0.1/b timeout=5\nProxyPass /own !\n\
@@ -77,7 +77,7 @@ const SITES: [Site; 4] = [
         ],
         gone: &["/run/b", "/run/php"],
     },
-    Site {
+    CopyCase {
         file: "lighttpd.conf",
         text: "server.port = 80\n$SERVER[\"socket\"] == \":443\" { ssl.engine = \"enable\"\nssl.pemfile = \"x\" }\n\
             proxy.server = ( \"\" => ( ( \"host\" => \"10.0.0.1\", \"port\" => 8080 ),\n\
@@ -96,7 +96,7 @@ const SITES: [Site; 4] = [
 
 #[test]
 fn applications_are_replayed_or_not_asked_unless_that_is_said() {
-    for Site { file, text, there, gone } in SITES {
+    for CopyCase { file, text, there, gone } in CASES {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(file);
         std::fs::write(&path, text).unwrap();
@@ -110,11 +110,11 @@ fn applications_are_replayed_or_not_asked_unless_that_is_said() {
         for word in gone {
             assert!(!code.contains(word), "{word} is in\n{code}");
         }
-        assert!(copy.asked.is_empty() && copy.replayed.len() >= 2, "{file}: {:?}", copy.told);
+        assert!(copy.asked.is_empty() && copy.replayed.len() >= 2, "{file}: {:?}", copy.notes);
         // As it is written, where the user says so.
         let asking = Installed { replays: false, ..installed };
         let copy = asking.copy(Ports { replays: false, ..ports }).unwrap();
-        assert!(copy.replayed.is_empty() && copy.asked.len() >= 3, "{file}: {:?}", copy.told);
+        assert!(copy.replayed.is_empty() && copy.asked.len() >= 3, "{file}: {:?}", copy.notes);
     }
 }
 

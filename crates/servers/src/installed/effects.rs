@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-/// What becomes of a directive in the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Handling {
     /// Its first argument becomes a file or directory of the copy's own.
     OwnPlace,
     /// It gets the argument `off`.
     Off,
-    /// It is left out.
     LeftOut,
-    /// It stays: others are asked for real.
+    /// It stays: the server asks other hosts for real.
     Asks,
     /// It stays: code, which may do anything.
     Code,
@@ -25,7 +23,6 @@ pub(super) enum Handling {
     Refused,
 }
 
-/// What the sections of a table are called.
 const SECTIONS: [(&str, Handling); 9] = [
     ("[own]", Handling::OwnPlace),
     ("[off]", Handling::Off),
@@ -50,8 +47,8 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Of a text: a section for each handling, names with blanks between them.
-    pub(super) fn of(text: &str) -> Table {
+    /// The text has a section for each handling, in which names stand with blanks between them.
+    pub(super) fn parse(text: &str) -> Table {
         let mut table = Table { names: BTreeMap::new(), patterns: Vec::new() };
         let mut handling = Handling::Stays;
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -104,12 +101,12 @@ mod tests {
 
     #[test]
     fn the_most_exact_entry_of_a_table_holds() {
-        let table = Table::of("# no name\n[shown]\nssl.* Ssl.Engine\n[stays]\n*.debug\nssl.x.* a\n[out]\nssl.key\n");
-        let of = |name: &str| table.handling(name);
-        assert_eq!([of("ssl.any"), of("SSL.engine")], [Some(Handling::Shown); 2]);
-        assert_eq!([of("x.debug"), of("ssl.x.y"), of("a")], [Some(Handling::Stays); 3]);
-        assert_eq!((of("ssl.key"), of("no"), of("b")), (Some(Handling::LeftOut), None, None));
-        assert_eq!(shown("secret", of("secret")), (BLOTTED, false));
-        assert_eq!([shown("a", of("a")), shown("ssl.y", of("ssl.y"))], [("a", false), ("ssl.y", true)]);
+        let table = Table::parse("# no name\n[shown]\nssl.* Ssl.Engine\n[stays]\n*.debug\nssl.x.* a\n[out]\nssl.key\n");
+        let handling = |name: &str| table.handling(name);
+        assert_eq!([handling("ssl.any"), handling("SSL.engine")], [Some(Handling::Shown); 2]);
+        assert_eq!([handling("x.debug"), handling("ssl.x.y"), handling("a")], [Some(Handling::Stays); 3]);
+        assert_eq!((handling("ssl.key"), handling("no"), handling("b")), (Some(Handling::LeftOut), None, None));
+        assert_eq!(shown("secret", handling("secret")), (BLOTTED, false));
+        assert_eq!([shown("a", handling("a")), shown("ssl.y", handling("ssl.y"))], [("a", false), ("ssl.y", true)]);
     }
 }

@@ -17,10 +17,6 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// The number and the text of a file.
-    ///
-    /// # Errors
-    /// It cannot be read, or is too long.
     pub(super) fn text(&mut self, path: &Path) -> Result<(usize, String)> {
         // A site that is switched on by a link is one file with its target.
         let target = path.canonicalize().with_context(|| format!("read {}", path.display()))?;

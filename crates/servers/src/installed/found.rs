@@ -7,12 +7,9 @@ use tlsdyno_record::model::ServerName;
 
 use crate::{driver_of, programs};
 
-/// A configuration that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Whose it is.
     pub server: ServerName,
-    /// Its file.
     pub path: PathBuf,
 }
 
@@ -40,7 +37,6 @@ pub fn all() -> Vec<Found> {
     found
 }
 
-/// The configuration that nginx reads when nobody names one.
 fn nginx_default() -> Option<PathBuf> {
     let program = driver_of(ServerName::Nginx).package?.require("").ok()?;
     word_behind(&programs::output_of(&program, &["-V"]), "--conf-path=")
@@ -65,8 +61,8 @@ mod tests {
 
     #[test]
     fn paths_stand_behind_their_flag() {
-        let said = "configure arguments: --prefix=/usr/share/nginx --conf-path=/etc/nginx/nginx.conf --with-x";
-        assert_eq!(word_behind(said, "--conf-path="), Some("/etc/nginx/nginx.conf".into()));
+        let arguments = "configure arguments: --prefix=/usr/share/nginx --conf-path=/etc/nginx/nginx.conf --with-x";
+        assert_eq!(word_behind(arguments, "--conf-path="), Some("/etc/nginx/nginx.conf".into()));
         assert_eq!(word_behind("nginx: master process nginx -c /srv/a.conf", "-c "), Some("/srv/a.conf".into()));
         assert_eq!(word_behind("nginx: master process nginx", "-c "), None);
     }

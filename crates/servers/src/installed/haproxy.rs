@@ -19,23 +19,20 @@ use super::patch::{Part, name_of};
 use super::site::{
     ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
 };
-use super::site::{PORT_OF_TLS, Ports, Site, is_listed, place_of_measured};
-use crate::{Place, ServerTls};
+use super::site::{InstalledSite, PORT_OF_TLS, Ports, is_listed, place_of_measured};
+use crate::{InstancePlace, ServerTls};
 use reader::{Line, Section};
 pub(super) use tls::with_parameters;
 
-/// An installed configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Haproxy {
     sections: Vec<Section>,
-    /// The directory of its file.
     home: PathBuf,
 }
 
 /// What kinds of sections the copy lacks: they serve, report or run something of their own.
 const SECTIONS_OUT: &str = "peers mailers program log-forward ring traces";
-/// What becomes of each keyword.
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("haproxy/directives.txt")));
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("haproxy/directives.txt")));
 /// Who the process is, which only root can say.
 const OWNER: &str = "user group uid gid";
 /// Words of `bind` that do not fit loopback or one thread, behind a colon how many follow each.
@@ -64,7 +61,6 @@ impl Haproxy {
         Ok(Haproxy { sections, home })
     }
 
-    /// Sections that listen.
     fn fronts(&self) -> impl Iterator<Item = &Section> {
         self.sections.iter().filter(|section| section.is_front())
     }
@@ -88,7 +84,7 @@ impl Haproxy {
     fn facts(&self, front: &Section, bind: &Line) -> Facts {
         let lines = self.in_force(front);
         let global = |name: &[&str]| self.global().rev().find_map(|line| line.behind(name)).map(<[String]>::to_vec);
-        let said = |name: &[&str]| lines.iter().rev().find_map(|line| line.behind(name)).and_then(|rest| rest.first());
+        let value = |name: &[&str]| lines.iter().rev().find_map(|line| line.behind(name)).and_then(|rest| rest.first());
         let base = global(&["crt-base"]).and_then(|words| words.first().cloned()).unwrap_or_default();
         let cache = global(&["tune.ssl.cachesize"]).map_or("20000".to_owned(), |words| words.concat());
         let options = global(&["ssl-default-bind-options"]).unwrap_or_default();
@@ -97,12 +93,12 @@ impl Haproxy {
         let group = bind.value("curves").or_else(|| global(&["ssl-default-bind-curves"])?.first().cloned());
         let group = group.or_else(|| bind.value("ecdhe"));
         let is_closed =
-            ["httpclose", "forceclose"].iter().any(|name| lines.iter().any(|of| of.starts(&["option", name])));
-        let closes_behind = said(&["http-reuse"]).is_some_and(|how| how == "never")
-            || lines.iter().any(|of| of.starts(&["option", "http-server-close"]));
+            ["httpclose", "forceclose"].iter().any(|name| lines.iter().any(|line| line.starts(&["option", name])));
+        let closes_behind = value(&["http-reuse"]).is_some_and(|how| how == "never")
+            || lines.iter().any(|line| line.starts(&["option", "http-server-close"]));
         // The last of them holds for whatever has none of its own.
         let timeouts = ["http-keep-alive", "http-request", "client"];
-        let keep = timeouts.iter().find_map(|name| said(&["timeout", name])).filter(|_| !is_closed);
+        let keep = timeouts.iter().find_map(|name| value(&["timeout", name])).filter(|_| !is_closed);
         let keep_alive_s = if is_closed { Some(0) } else { keep.and_then(|time| seconds(time, 1e-3)) };
         let number = |name: &str| global(&[name])?.first()?.parse().ok();
         let lifetime = global(&["tune.ssl.lifetime"])
@@ -188,7 +184,6 @@ pub(super) fn parts(path: &Path, texts: &mut Files) -> Result<Vec<Part>> {
     Ok(Haproxy::read(path, texts)?.sections.iter().map(section).collect())
 }
 
-/// The words of a line that begins no section, if it has any.
 fn line_of(text: &str) -> Option<Line> {
     Some(reader::split(text)?.0).filter(|words| !words.is_empty()).map(Line::from)
 }
@@ -200,7 +195,7 @@ fn access_logs(lines: &[&Line]) -> Vec<AccessLog> {
     if is_logged { vec![AccessLog { path: "syslog".to_owned(), format }] } else { Vec::new() }
 }
 
-impl Site for Haproxy {
+impl InstalledSite for Haproxy {
     fn hosts(&self) -> Vec<Host> {
         self.places().into_iter().map(|(_, host)| host).collect()
     }
@@ -236,7 +231,7 @@ impl Site for Haproxy {
         Ok(copy.done.copied(text, blotted))
     }
 
-    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
         tls::change(&mut self.sections, asked, tls, place)
     }
 
@@ -251,7 +246,6 @@ impl Site for Haproxy {
 }
 
 impl Haproxy {
-    /// Who speaks TLS, each with its section.
     fn places(&self) -> Vec<(usize, Host)> {
         let mut hosts = Vec::new();
         for (number, front) in self.sections.iter().enumerate().filter(|(_, section)| section.is_front()) {
@@ -291,7 +285,6 @@ impl Haproxy {
     }
 }
 
-/// The listener that is measured.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     section: usize,
@@ -318,10 +311,10 @@ impl Copy<'_> {
         let is_measured = number == self.measured.section;
         let in_global = section.kind() == "global";
         if in_global {
-            lines.push(Line::of("nbthread 1"));
+            lines.push(Line::parse("nbthread 1"));
             // Relative names mean files beside the configuration.
             if !section.lines.iter().any(|line| line.starts(&["default-path", "origin"])) {
-                lines.push(Line::of(&format!("default-path origin {}", quoted(&home.display().to_string()))));
+                lines.push(Line::parse(&format!("default-path origin {}", quoted(&home.display().to_string()))));
             }
         }
         for line in &section.lines {
@@ -336,7 +329,7 @@ impl Copy<'_> {
             }
         }
         if is_measured {
-            lines.insert(0, Line::of(&format!("bind 127.0.0.1:{}", self.ports.plain_port)));
+            lines.insert(0, Line::parse(&format!("bind 127.0.0.1:{}", self.ports.plain_port)));
         }
         Section { lines, ..section.clone() }
     }
@@ -351,7 +344,6 @@ impl Copy<'_> {
         Some([vec!["bind".to_owned(), own], rest.words].concat().into())
     }
 
-    /// A line as the copy has it.
     fn line(&mut self, line: &Line, in_global: bool, is_measured: bool) -> Option<Line> {
         let first = line.words[0].as_str();
         let handling = handling_of(line, in_global);
@@ -487,10 +479,9 @@ fn shown(section: &Section) -> Section {
 fn own_log(line: &Line) -> Line {
     let mut rest = Line::from(line.words[2..].to_vec());
     rest.remove_listed("format:1 len:1 sample:1 profile:1");
-    [Line::of("log stdout format raw").words, rest.words].concat().into()
+    [Line::parse("log stdout format raw").words, rest.words].concat().into()
 }
 
-/// A path as a word in which nothing is expanded.
 fn quoted(path: &str) -> String {
     format!("'{}'", path.replace('\'', "'\\''"))
 }

@@ -12,7 +12,6 @@ mod configuration;
 #[path = "../../../../fuzz/src/corpus.rs"]
 mod corpus;
 
-/// Mutated inputs of each that is kept.
 const MUTATIONS: usize = 3_000;
 
 #[test]

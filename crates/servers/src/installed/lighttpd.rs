@@ -19,9 +19,9 @@ use super::files::Files;
 use super::site::{
     ASKED, AccessLog, Copied, Done, Facts, Host, LEFT_OUT, MAY_DO_ANYTHING, NOT_KNOWN, OWN_PLACE, seconds,
 };
-use super::site::{PORT_OF_TLS, Ports, Site, is_listed, measured, versions};
+use super::site::{InstalledSite, PORT_OF_TLS, Ports, is_listed, measured, versions};
 use crate::worker_user::{WorkerUser, create_for_workers};
-use crate::{Place, ServerTls, lighttpd, programs};
+use crate::{InstancePlace, ServerTls, lighttpd, programs};
 use reader::{Item, value_of};
 pub(super) use source::{instead, names_of, parts};
 
@@ -31,9 +31,7 @@ pub(super) struct Lighttpd {
     items: Vec<Item>,
 }
 
-/// What becomes of each setting.
-static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("lighttpd/directives.txt")));
-/// Those that name directories.
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("lighttpd/directives.txt")));
 const DIRECTORIES: &str = "server.upload-dirs deflate.cache-dir compress.cache-dir";
 /// What a certificate of another kind takes with it.
 const CERTIFICATES: &str = "ssl.pemfile ssl.privkey ssl.ca-file ssl.stapling-file";
@@ -47,17 +45,17 @@ impl Lighttpd {
         let commands = commands_in(path)?;
         let program = lighttpd::PACKAGE.require("")?;
         let arguments = vec!["-p".into(), "-f".into(), path.into()];
-        let said = programs::ask(&program, arguments, PATIENCE).map_err(|what| anyhow!(what))?;
-        let error = String::from_utf8_lossy(&said.error);
-        ensure!(said.status.success(), "lighttpd does not read {}: {}", path.display(), error.trim());
+        let output = programs::ask(&program, arguments, PATIENCE).map_err(|what| anyhow!(what))?;
+        let error = String::from_utf8_lossy(&output.error);
+        ensure!(output.status.success(), "lighttpd does not read {}: {}", path.display(), error.trim());
         static TOLD: Once = Once::new();
         let ran =
             if commands.is_empty() { String::new() } else { format!(", and of include_shell {}", commands.join(", ")) };
-        TOLD.call_once(|| tell!("lighttpd -p -f {} ran once{ran}, {}", path.display(), said.held));
-        Lighttpd::of(&super::text_of(&said.out))
+        TOLD.call_once(|| tell!("lighttpd -p -f {} ran once{ran}, {}", path.display(), output.held));
+        Lighttpd::parse(&super::text_of(&output.out))
     }
 
-    fn of(printed: &str) -> Result<Lighttpd> {
+    fn parse(printed: &str) -> Result<Lighttpd> {
         let mut items = reader::read(printed).context("lighttpd printed what is not understood")?;
         let is_tls = |item: &Item| item.is_of_tls() && !item.is("ssl.engine");
         let global: Vec<Item> = items.iter().filter(|item| is_tls(item)).cloned().collect();
@@ -104,16 +102,16 @@ impl Lighttpd {
     fn facts(&self, port: u16, socket: &[Item], host: Option<&str>) -> Facts {
         let around = conditions::in_force(&self.items, port, host);
         let in_force = [around, conditions::in_force(socket, port, host)].concat();
-        let said = |name: &str| in_force.iter().rev().find(|item| item.is(name)).and_then(|item| item.value());
+        let value = |name: &str| in_force.iter().rev().find(|item| item.is(name)).and_then(|item| item.value());
         // Where only other hosts have a certificate, one of theirs stands for all.
         let any = |name: &str| reader::all(socket).into_iter().find(|item| item.is(name)).and_then(Item::value);
         let bare = |value: String| value.trim_matches('"').to_owned();
-        let text = |name: &str| said(name).map(bare);
-        let commands = reader::pairs(&said("ssl.openssl.ssl-conf-cmd").unwrap_or_default());
+        let text = |name: &str| value(name).map(bare);
+        let commands = reader::pairs(&value("ssl.openssl.ssl-conf-cmd").unwrap_or_default());
         let command = |name: &str| {
             commands.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
         };
-        let features = reader::pairs(&said("server.feature-flags").unwrap_or_default());
+        let features = reader::pairs(&value("server.feature-flags").unwrap_or_default());
         let feature = |name: &str| features.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let groups =
             command("Groups").or_else(|| command("Curves")).or_else(|| text("ssl.ec-curve")).unwrap_or_default();
@@ -121,7 +119,7 @@ impl Lighttpd {
             text("server.max-keep-alive-idle").unwrap_or("5".to_owned()) + "s",
             text("server.max-keep-alive-requests").unwrap_or("1000".to_owned()),
         ];
-        let logged = said("accesslog.filename").map(|path| path.trim_matches('"').to_owned());
+        let logged = value("accesslog.filename").map(|path| path.trim_matches('"').to_owned());
         let passes = reader::all(&self.items)
             .into_iter()
             .any(|item| matches!(item, Item::Setting { name, .. } if passes_on(name)));
@@ -147,8 +145,8 @@ impl Lighttpd {
             keep_alive: keep,
             record_bytes: None,
             // Without workers one process does all.
-            workers: Some(said("server.max-worker").and_then(|count| count.parse().ok()).unwrap_or(1).max(1)),
-            connections_count: said("server.max-connections").and_then(|count| count.parse().ok()),
+            workers: Some(value("server.max-worker").and_then(|count| count.parse().ok()).unwrap_or(1).max(1)),
+            connections_count: value("server.max-connections").and_then(|count| count.parse().ok()),
             passes_on: passes.then_some(true),
             access_logs: logged
                 .map(|path| AccessLog { path, format: text("accesslog.format").unwrap_or_default() })
@@ -173,7 +171,6 @@ fn commands_in(path: &Path) -> Result<Vec<String>> {
     Ok(shells.filter_map(|command| command.split_ascii_whitespace().next().map(str::to_owned)).collect())
 }
 
-/// Whether a setting passes requests on.
 fn passes_on(name: &str) -> bool {
     name.ends_with(".server") && TABLE.handling(name) == Some(Handling::Asks)
 }
@@ -186,8 +183,8 @@ fn shown(items: &[Item]) -> Vec<Item> {
             Item::setting(name, if is_shown { value } else { BLOTTED })
         }
         Item::Block { head, inner } => {
-            let is_shown =
-                !head.contains("$HTTP[") || ["host", "scheme"].iter().any(|of| head.contains(&format!("[\"{of}\"]")));
+            let is_shown = !head.contains("$HTTP[")
+                || ["host", "scheme"].iter().any(|field| head.contains(&format!("[\"{field}\"]")));
             let condition = head.split(']').next().unwrap_or_default();
             let head = if is_shown { head.clone() } else { format!("{condition}] {BLOTTED}") };
             Item::Block { head, inner: shown(inner) }
@@ -211,7 +208,6 @@ fn socket_port(head: &str) -> Option<u16> {
     address.rsplit(':').next()?.parse().ok()
 }
 
-/// The names of hosts that conditions ask for.
 fn names(items: &[Item]) -> Vec<String> {
     let name = |item: &Item| match item {
         Item::Block { head, .. } => {
@@ -225,7 +221,7 @@ fn names(items: &[Item]) -> Vec<String> {
     reader::all(items).into_iter().filter_map(name).collect()
 }
 
-impl Site for Lighttpd {
+impl InstalledSite for Lighttpd {
     /// Since 1.4.68 it takes none without AEAD by itself, and before `HIGH`.
     fn own_suites(&self) -> Option<&'static str> {
         None
@@ -279,7 +275,7 @@ impl Site for Lighttpd {
         Ok(copy.done.copied(written(&items), written(&shown(&items))))
     }
 
-    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
         let change = lighttpd::asked_settings(asked, tls, place)?;
         let everywhere = self.has_tls_everywhere();
         // Each socket has commands of its own or those of the main server.
@@ -386,11 +382,9 @@ impl Copy<'_> {
                 // Of a log that is a file and goes to syslog, too, there is one.
                 Item::Setting { name, value } => {
                     let own = self.setting(name, value);
-                    kept.extend(
-                        own.filter(
-                            |own| !matches!(own, Item::Setting { name, .. } if kept.iter().any(|of| of.is(name))),
-                        ),
-                    );
+                    kept.extend(own.filter(
+                        |own| !matches!(own, Item::Setting { name, .. } if kept.iter().any(|other| other.is(name))),
+                    ));
                 }
             }
         }
@@ -463,14 +457,14 @@ impl Copy<'_> {
         let own = |found: &Captures| {
             let list = &found[0];
             let pairs = reader::pairs(list);
-            let said = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
-            let socket = said("socket").or(said("host").filter(|host| host.starts_with('/')));
-            let application = match (socket, said("host")) {
+            let field = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
+            let socket = field("socket").or(field("host").filter(|host| host.starts_with('/')));
+            let application = match (socket, field("host")) {
                 (Some(path), _) => format!("unix:{path}"),
-                (None, Some(host)) => format!("{host}:{}", said("port").unwrap_or("80")),
+                (None, Some(host)) => format!("{host}:{}", field("port").unwrap_or("80")),
                 (None, None) => return list.to_owned(),
             };
-            let own = if said("bin-path").is_some() {
+            let own = if field("bin-path").is_some() {
                 socket.map(|_| self.ports.own("program.sock"))
             } else {
                 self.ports.in_place_of(&application, name == "proxy.server", name, &mut self.done)
@@ -490,7 +484,6 @@ fn is_for_plain(head: &str, inner: &[Item]) -> bool {
     head.contains("$HTTP[\"scheme\"] == \"http\"") && reader::all(inner).iter().any(|item| item.is("url.redirect"))
 }
 
-/// A text in quotes.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -27,15 +27,14 @@ use tlsdyno_record::model::TlsChange;
 
 use super::files::Files;
 use super::patch::{Part, name_of};
-use super::site::{Choice, Copied, Facts, Host, Offer, Ports, Site};
-use crate::{Place, ServerTls, nginx, programs};
+use super::site::{Choice, Copied, Facts, Host, InstalledSite, Offer, Ports};
+use crate::{InstancePlace, ServerTls, nginx, programs};
 use copy::Copy;
 use listeners::has_tls;
 pub(crate) use reader::names_file;
 use reader::{Block, Directive, all};
 pub use text::{bytes_of, text_of};
 
-/// An installed configuration of nginx, read with all that it includes.
 #[derive(Clone, Debug)]
 pub(super) struct Nginx {
     directives: Vec<Directive>,
@@ -43,13 +42,13 @@ pub(super) struct Nginx {
 
 impl Nginx {
     /// Reads a configuration.
-    ///
-    /// # Errors
-    /// A file cannot be read or understood, or no server of it speaks TLS.
     pub(super) fn read(path: &Path, files: &mut Files) -> Result<Nginx> {
         let nginx = Nginx { directives: reader::read(path, files)? };
         ensure!(
-            nginx.http().iter().any(|of| of.name == "server" && has_tls(of.inner()) || of.name == "ssl"),
+            nginx
+                .http()
+                .iter()
+                .any(|directive| directive.name == "server" && has_tls(directive.inner()) || directive.name == "ssl"),
             "no server of `http` in {} listens with TLS (`listen … ssl`), so that there is nothing to measure",
             path.display()
         );
@@ -61,26 +60,26 @@ impl Nginx {
     }
 }
 
-impl Site for Nginx {
+impl InstalledSite for Nginx {
     /// nginx's own rules stand in the methods below.
     fn hosts(&self) -> Vec<Host> {
         Vec::new()
     }
 
     fn choice(&self, asked: Option<&str>) -> Choice {
-        Choice::of(self.http(), asked)
+        Choice::new(self.http(), asked)
     }
 
     fn offer(&self, host: Option<&str>) -> Offer {
-        Offer::of(self.http(), host)
+        Offer::new(self.http(), host)
     }
 
     fn facts(&self, host: Option<&str>) -> Facts {
-        Facts::of(&self.directives, host).with_suites(Some("HIGH:!aNULL:!MD5"))
+        Facts::new(&self.directives, host).with_suites(Some("HIGH:!aNULL:!MD5"))
     }
 
-    fn told(&self) -> Vec<(String, String)> {
-        one_client::told(self.http())
+    fn notes(&self) -> Vec<(String, String)> {
+        one_client::notes(self.http())
     }
 
     fn is_tls_client(&self) -> bool {
@@ -88,23 +87,24 @@ impl Site for Nginx {
     }
 
     fn tls_servers(&self) -> usize {
-        let servers = self.http().iter().filter(|of| of.name == "server" && has_tls(of.inner())).count();
+        let servers =
+            self.http().iter().filter(|directive| directive.name == "server" && has_tls(directive.inner())).count();
         // Configurations before nginx 1.15 say it in `http`.
-        servers.max(usize::from(self.http().iter().any(|of| of.name == "ssl")))
+        servers.max(usize::from(self.http().iter().any(|directive| directive.name == "ssl")))
     }
 
     fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied> {
-        let copy = Copy::of(&self.directives, host, ports)?;
+        let copy = Copy::new(&self.directives, host, ports)?;
         let written = |directives: &[Directive]| {
             let mut text = String::new();
             directives.iter().for_each(|directive| directive.write(&mut text, 0));
             text
         };
         let (text, shown) = (written(&copy.directives), written(&effects::blotted(&copy.directives)));
-        Ok(copy.told().copied(text, shown))
+        Ok(copy.into_done().copied(text, shown))
     }
 
-    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
         self.put(asked, tls, place)
     }
 
@@ -119,40 +119,39 @@ impl Site for Nginx {
     }
 
     fn documents(&self) -> Vec<PathBuf> {
-        let roots = all(&self.directives).filter(|of| of.name == "root" || of.name == "alias");
+        let roots = all(&self.directives).filter(|directive| directive.name == "root" || directive.name == "alias");
         let paths = roots.filter_map(Directive::first);
         let fixed = paths.filter(|path| path.starts_with('/') && path.len() > 1 && !path.contains('$'));
         fixed.map(PathBuf::from).collect()
     }
 }
 
-/// The configuration for a patch.
 pub(super) fn parts(path: &Path, files: &mut Files) -> Result<Vec<Part>> {
     Ok(parts_of(&reader::read(path, files)?))
 }
 
 fn parts_of(directives: &[Directive]) -> Vec<Part> {
-    let part = |of: &Directive| {
+    let part = |directive: &Directive| {
         // What is not for HTTP is one part, which stays as it is.
-        let is_open = !["stream", "mail"].contains(&of.name.as_str());
-        let block = of.block.clone().filter(|block| !is_open || !matches!(block, Block::Directives(_)));
+        let is_open = !["stream", "mail"].contains(&directive.name.as_str());
+        let block = directive.block.clone().filter(|block| !is_open || !matches!(block, Block::Directives(_)));
         let mut says = String::new();
-        Directive { block, ..of.clone() }.write(&mut says, 0);
-        let listens = of.name == "listen" && of.says("ssl") || of.name == "ssl" && of.says("on");
+        Directive { block, ..directive.clone() }.write(&mut says, 0);
+        let listens =
+            directive.name == "listen" && directive.says("ssl") || directive.name == "ssl" && directive.says("on");
         Part {
-            name: name_of(&of.name, &of.first().unwrap_or_default()),
+            name: name_of(&directive.name, &directive.first().unwrap_or_default()),
             says,
-            at: of.at.clone(),
+            at: directive.at.clone(),
             place: if listens { "tls" } else { "" },
-            inner: if is_open { parts_of(of.inner()) } else { Vec::new() },
+            inner: if is_open { parts_of(directive.inner()) } else { Vec::new() },
         }
     };
     directives.iter().map(part).collect()
 }
 
-/// What stands in `http`.
 fn http_of(directives: &[Directive]) -> &[Directive] {
-    directives.iter().find(|of| of.name == "http").map_or(&[], Directive::inner)
+    directives.iter().find(|directive| directive.name == "http").map_or(&[], Directive::inner)
 }
 
 #[cfg(test)]

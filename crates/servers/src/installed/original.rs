@@ -16,17 +16,17 @@ pub(crate) fn places(message: &str, directory: &Path, copy: &str, installed: &Pa
     let file = format!(r"{}/[\w.-]+", regex_lite::escape(&directory.display().to_string()));
     // Apache says `line 7 of FILE`, nginx and HAProxy `FILE:7`, lighttpd `FILE line: 7`.
     let named = Regex::new(&format!(r"line (\d+) of {file}|{file}(?::| line: )(\d+)")).ok()?;
-    let mut told = Vec::new();
+    let mut notes = Vec::new();
     for found in named.captures_iter(message) {
         let number = found.get(1).or(found.get(2)).and_then(|number| number.as_str().parse().ok()).unwrap_or(0);
         let line = copy.lines().nth(number).map(plain).filter(|line| !line.is_empty());
         let originals = line.as_deref().map_or_else(Vec::new, |line| lines_like(line, installed));
         if (1..=PLACES_MOST).contains(&originals.len()) {
-            told.push(format!("line {number} of the copy is {}", originals.join(" or ")));
+            notes.push(format!("line {number} of the copy is {}", originals.join(" or ")));
         }
     }
-    told.dedup();
-    (!told.is_empty()).then(|| told.join("; "))
+    notes.dedup();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 /// Where such lines stand, as `FILE:LINE`.
@@ -61,13 +61,13 @@ mod tests {
         fs::write(home.path().join("more.conf"), "server {\n    gzip on;  wrong   words ;\n}\n").unwrap();
         let at = "/run/own-1";
         let copy = "# nginx -c nginx.conf\nserver {\n        wrong words;\n    only here;\n}\n";
-        let told = |message: String| places(&message, Path::new(at), copy, &main);
+        let notes = |message: String| places(&message, Path::new(at), copy, &main);
         let expected = Some(format!("line 2 of the copy is {}/more.conf:2", home.path().display()));
-        assert_eq!(told(format!("[emerg] unknown directive \"wrong\" in {at}/nginx.conf:2")), expected);
-        assert_eq!(told(format!("AH00526: Syntax error on line 2 of {at}/nginx.conf:\nInvalid")), expected);
-        assert_eq!(told(format!("source: {at}/nginx.conf line: 2 pos: 8 unexpected")), expected);
+        assert_eq!(notes(format!("[emerg] unknown directive \"wrong\" in {at}/nginx.conf:2")), expected);
+        assert_eq!(notes(format!("AH00526: Syntax error on line 2 of {at}/nginx.conf:\nInvalid")), expected);
+        assert_eq!(notes(format!("source: {at}/nginx.conf line: 2 pos: 8 unexpected")), expected);
         for nothing in [format!("{at}/nginx.conf:3"), format!("{at}/nginx.conf:99"), "x:2".to_owned()] {
-            assert_eq!(told(nothing), None);
+            assert_eq!(notes(nothing), None);
         }
     }
 }

@@ -8,9 +8,6 @@ use anyhow::{Result, bail};
 use rustix::process::geteuid;
 
 /// Fails for root where another user may write a file, or lead its path elsewhere: what stands in it becomes root's.
-///
-/// # Errors
-/// Whose what is, and the remedy.
 pub(super) fn require_own(path: &Path) -> Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -21,13 +18,13 @@ pub(super) fn require_own(path: &Path) -> Result<()> {
         // In a directory with the sticky bit others cannot rename what is not theirs.
         let is_sticky = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
         let others = if metadata.gid() == 0 { 0o002 } else { 0o022 };
-        let whose = match metadata.uid() {
+        let owner = match metadata.uid() {
             0 if is_sticky || metadata.mode() & others == 0 => continue,
             0 => "others may write".to_owned(),
             owner => format!("the user {owner} owns"),
         };
         bail!(
-            "{}: {whose} {part}, and what stands in it would be run as root; if you trust it, make it root's alone \
+            "{}: {owner} {part}, and what stands in it would be run as root; if you trust it, make it root's alone \
              (`chown root {part}; chmod go-w {part}`), or run tlsdyno as that user",
             path.display(),
             part = part.display()

@@ -24,7 +24,6 @@ use edit::{Edit, edit, edited};
 pub struct Patch {
     /// A unified patch, for `patch -p1 -d /`. Certificates and keys are examples that the reader replaces.
     pub bytes: Vec<u8>,
-    /// How it was tried, in a sentence.
     pub tried: String,
 }
 
@@ -62,14 +61,9 @@ impl New {
     }
 }
 
-/// Changes of files by their numbers.
+/// Edits by the number of their file.
 type Edits = BTreeMap<usize, Vec<Edit>>;
 
-/// A patch of a configuration with all that it includes.
-///
-/// # Errors
-/// A file cannot be read, nothing in it can be changed so, the patch would change more than that, or the server's own
-/// test refuses what comes of it.
 pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<Patch> {
     let mut files = Files::default();
     let before = parts(server, path, &mut files)?;
@@ -99,7 +93,6 @@ pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<Pa
     Ok(Patch { bytes: bytes_of(&patch.collect::<String>()), tried })
 }
 
-/// A configuration as it is understood.
 fn parts(server: ServerName, path: &Path, files: &mut Files) -> Result<Vec<Part>> {
     match server {
         ServerName::Nginx => nginx::parts(path, files),
@@ -110,7 +103,6 @@ fn parts(server: ServerName, path: &Path, files: &mut Files) -> Result<Vec<Part>
     }
 }
 
-/// What is said for a setting.
 fn new_of(server: ServerName, setting: &Setting) -> Vec<New> {
     let is_beside = matches!(setting, Setting::AlsoCertificate(_));
     let mut all: Vec<New> = Vec::new();
@@ -140,7 +132,7 @@ fn new_of(server: ServerName, setting: &Setting) -> Vec<New> {
     all
 }
 
-/// Names of one thing.
+/// Directives that set the same thing: a name, and the name that both are compared by.
 const SAME: [(&str, &str); 7] = [
     ("sslopensslconfcmd curves", "sslopensslconfcmd groups"),
     ("sslopensslconfcmd ecdhparameters", "sslopensslconfcmd groups"),
@@ -187,7 +179,6 @@ fn add_edits(server: ServerName, new: &New, parts: &[Part], files: &Files, edits
     Ok(())
 }
 
-/// Whether a part has one of these names.
 fn is_there(names: &[String], parts: &[Part]) -> bool {
     parts.iter().any(|part| names.contains(&part.name) || is_there(names, &part.inner))
 }
@@ -220,7 +211,6 @@ fn apart_from(new: &[New], parts: &[Part]) -> String {
     kept.map(|part| format!("{}\n{}", part.says, apart_from(new, &part.inner))).collect()
 }
 
-/// The change of a file as `patch` takes it.
 fn unified(path: &Path, old: &str, new: &str) -> String {
     let [before, after] = ["a", "b"].map(|tree| format!("{tree}{}", path.display()));
     TextDiff::from_lines(old, new).unified_diff().header(&before, &after).to_string()

@@ -9,13 +9,12 @@ use serde::Serialize;
 use tlsdyno_base::fault::Fault;
 use tlsdyno_record::model::TlsChange;
 
-use crate::{Place, ServerTls, programs};
+use crate::{InstancePlace, ServerTls, programs};
 
-/// Where most sites serve TLS.
 pub(super) const PORT_OF_TLS: u16 = 443;
 
 /// A configuration that was read. What has a body is the same for servers whose [`Host`]s say all.
-pub trait Site: Debug {
+pub trait InstalledSite: Debug {
     /// Those who speak TLS, the default one of each port first.
     fn hosts(&self) -> Vec<Host>;
 
@@ -23,7 +22,7 @@ pub trait Site: Debug {
     fn copy(&self, host: Option<&str>, ports: Ports) -> Result<Copied>;
 
     /// See [`super::Installed::change_tls`].
-    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()>;
+    fn change_tls(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()>;
 
     /// Makes what the copy, this file, needs beside it in its directory. Answers what starts its program in the
     /// foreground, the file last. Errors: something cannot be made.
@@ -42,23 +41,20 @@ pub trait Site: Debug {
         Some("DEFAULT")
     }
 
-    /// How many of its servers speak TLS.
     fn tls_servers(&self) -> usize {
         self.hosts().len()
     }
 
     /// What the copy does otherwise than the installed server beside where it listens and writes, and why, in
     /// sentences.
-    fn told(&self) -> Vec<(String, String)> {
+    fn notes(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Whether its servers ask others over TLS.
     fn is_tls_client(&self) -> bool {
         false
     }
 
-    /// Which host is measured if this is asked for, or nothing.
     fn choice(&self, asked: Option<&str>) -> Choice {
         Choice::among(&self.hosts(), asked)
     }
@@ -70,23 +66,22 @@ pub trait Site: Debug {
             None => Ok(choice),
             Some(asked) => {
                 let known = choice.others.join(", ");
-                Err(Fault::Usage.of(anyhow!("no server with TLS there is called {asked}; --host takes one of {known}")))
+                Err(Fault::Usage
+                    .wrap(anyhow!("no server with TLS there is called {asked}; --host takes one of {known}")))
             }
         }
     }
 
-    /// What it says of the server of this host.
     fn facts(&self, host: Option<&str>) -> Facts {
         let hosts = self.hosts();
         measured(&hosts, host).map(|host| host.facts.clone()).unwrap_or_default().with_suites(self.own_suites())
     }
 
-    /// What the server of this host negotiates.
     fn offer(&self, host: Option<&str>) -> Offer {
         let hosts = self.hosts();
         let port = measured(&hosts, host).map(|host| host.port);
         // The default one decides, before the client's name is known.
-        let first = hosts.into_iter().find(|of| Some(of.port) == port).map(|of| of.facts).unwrap_or_default();
+        let first = hosts.into_iter().find(|host| Some(host.port) == port).map(|host| host.facts).unwrap_or_default();
         Offer { protocols: first.protocols, groups: first.groups }
     }
 }
@@ -98,8 +93,10 @@ pub(super) fn versions(lowest: Option<String>, highest: Option<String>) -> Vec<S
         return Vec::new();
     }
     let place = |name: Option<String>, otherwise| {
-        name.and_then(|name| ALL.iter().position(|of| *of == name || name == "TLSv1" && *of == "TLSv1.0"))
-            .unwrap_or(otherwise)
+        name.and_then(|name| {
+            ALL.iter().position(|version| *version == name || name == "TLSv1" && *version == "TLSv1.0")
+        })
+        .unwrap_or(otherwise)
     };
     let (from, to) = (place(lowest, 2), place(highest, 3));
     ALL.iter().take(to + 1).skip(from).map(|name| (*name).to_owned()).collect()
@@ -121,12 +118,11 @@ pub(super) fn seconds(text: &str, unit: f64) -> Option<u32> {
     Some((number.parse::<f64>().ok()? * unit).ceil() as u32)
 }
 
-/// Whether a list with blanks has a word.
+/// Whether a list with blanks between its words has this one.
 pub(super) fn is_listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|other| other == word)
 }
 
-/// Where the copy listens and writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports<'a> {
     pub(super) port: u16,
@@ -137,7 +133,6 @@ pub struct Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// A file of the copy's own.
     pub(super) fn own(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
@@ -165,19 +160,17 @@ impl Ports<'_> {
     }
 }
 
-/// What the socket of a replayed application is called.
 pub(super) fn socket_name(number: usize) -> String {
     format!("application-{number}.sock")
 }
 
-/// A configuration that runs beside the installed one.
 #[derive(Debug, Default)]
 pub struct Copied {
     pub(super) text: String,
     /// The same as pages and records show it: what may be a secret is blotted out.
     pub(super) shown: String,
     /// What became of all that it does besides answering, in sentences.
-    pub(super) told: Vec<String>,
+    pub(super) notes: Vec<String>,
     /// Applications whose answers are replayed, in the order of their sockets: `HOST:PORT`, `unix:PATH`.
     pub(super) replayed: Vec<String>,
     /// What is asked for real, as it is written.
@@ -186,7 +179,6 @@ pub struct Copied {
     pub(super) runs_code: bool,
 }
 
-/// A server with TLS by its names.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     /// What clients call it; with `*.` before it all below a domain.
@@ -229,7 +221,6 @@ pub(super) fn place_of_measured(hosts: &[Host], asked: Option<&str>) -> Option<u
     named.or_else(|| hosts.iter().position(at)).or((!hosts.is_empty()).then_some(0))
 }
 
-/// The same itself.
 pub(super) fn measured<'a>(hosts: &'a [Host], asked: Option<&str>) -> Option<&'a Host> {
     hosts.get(place_of_measured(hosts, asked)?)
 }
@@ -242,12 +233,10 @@ pub(super) fn split(host: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Which host is measured.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Choice {
     /// What clients ask for: a name, with the port where it is not the usual one; `None`: any.
     pub host: Option<String>,
-    /// The others that could be.
     pub others: Vec<String>,
     /// A server has this name, patterns apart; otherwise the default server answers.
     pub is_known: bool,
@@ -280,7 +269,6 @@ pub struct Offer {
 /// What is written of TLS, connections and logs of one server; where nothing is, what the program does by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
-    /// Files of certificates.
     pub certificates: Vec<String>,
     /// Versions: `TLSv1.3`; empty: the server's own choice.
     pub protocols: Vec<String>,
@@ -293,19 +281,14 @@ pub struct Facts {
     pub weak_suites: Vec<String>,
     /// `none`, `off`, or where sessions are kept: `shared:SSL:10m`.
     pub session_cache: String,
-    /// How long a session can be resumed.
     pub session_timeout: String,
-    /// The same, seconds.
     pub session_timeout_s: Option<u32>,
-    /// Session tickets are issued.
     pub tickets: bool,
     /// Keys of tickets are in files, which several machines can share.
     pub ticket_key_files: usize,
-    /// Early data are taken.
     pub early_data: bool,
     /// The state of the certificate is stapled to it.
     pub stapling: bool,
-    /// HTTP/2 is offered.
     pub http2: bool,
     /// How long a connection without a request is kept, and how many requests it carries at most.
     pub keep_alive: [String; 2],
@@ -319,7 +302,6 @@ pub struct Facts {
     pub connections_count: Option<u32>,
     /// Requests are passed on to another server, and whether on connections that are kept.
     pub passes_on: Option<bool>,
-    /// Where requests are logged, and in which format.
     pub access_logs: Vec<AccessLog>,
 }
 
@@ -328,7 +310,7 @@ impl Facts {
     pub(super) fn with_suites(self, own: Option<&str>) -> Facts {
         let list = if self.ciphers.is_empty() { own } else { Some(self.ciphers.as_str()) };
         let list = list.filter(|_| !self.protocols.iter().eq(["TLSv1.3"]));
-        let said = list
+        let listed = list
             .zip(programs::find("openssl"))
             .map(|(list, openssl)| programs::output_of(&openssl, &["ciphers", "-s", "-tls1_2", list]));
         let is_weak = |name: &&str| {
@@ -336,13 +318,12 @@ impl Facts {
             let has_aead = name.contains("GCM") || name.ends_with("POLY1305") || name.ends_with("CCM");
             name.contains('-') && !name.contains(' ') && !(is_forward && has_aead)
         };
-        let first = said.unwrap_or_default();
+        let first = listed.unwrap_or_default();
         let names = first.lines().next().unwrap_or_default().split(':');
         Facts { weak_suites: names.filter(is_weak).map(str::to_owned).collect(), ..self }
     }
 }
 
-/// A log of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AccessLog {
     /// Its file; `syslog` where it has none.
@@ -354,12 +335,11 @@ pub struct AccessLog {
 /// What was done to a copy, by what is said of it.
 #[derive(Debug, Default)]
 pub(super) struct Done {
-    told: BTreeMap<&'static str, BTreeMap<String, u32>>,
+    notes: BTreeMap<&'static str, BTreeMap<String, u32>>,
     replayed: Vec<String>,
     asked: Vec<String>,
 }
 
-/// What stands before the names.
 pub(super) const OWN_PLACE: &str = "Into the copy's private directory";
 pub(super) const SWITCHED_OFF: &str = "Switched off";
 pub(super) const LEFT_OUT: &str = "Left out";
@@ -372,7 +352,7 @@ pub(super) const ASKED: &str = "Asked for real where the load leads there";
 
 impl Done {
     pub(super) fn add(&mut self, what: &'static str, name: &str) {
-        *self.told.entry(what).or_default().entry(without_password(name)).or_default() += 1;
+        *self.notes.entry(what).or_default().entry(without_password(name)).or_default() += 1;
     }
 
     /// Somebody else is asked for real: an application, as it is written.
@@ -388,17 +368,17 @@ impl Done {
             times => format!("{name} ({times} times)"),
         };
         let order = [OWN_PLACE, SWITCHED_OFF, LEFT_OUT, RAISED, MAY_DO_ANYTHING, NOT_KNOWN, REPLAYED, NOT_ASKED, ASKED];
-        let told = order.into_iter().filter_map(|what| {
-            let names: Vec<String> = self.told.get(what)?.iter().map(times).collect();
+        let notes = order.into_iter().filter_map(|what| {
+            let names: Vec<String> = self.notes.get(what)?.iter().map(times).collect();
             Some(format!("{what}: {}", names.join(", ")))
         });
         Copied {
             text,
             shown,
-            told: told.collect(),
+            notes: notes.collect(),
             replayed: self.replayed.clone(),
             asked: self.asked.clone(),
-            runs_code: [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.told.contains_key(what)),
+            runs_code: [MAY_DO_ANYTHING, NOT_KNOWN].iter().any(|what| self.notes.contains_key(what)),
         }
     }
 }
@@ -420,13 +400,13 @@ mod tests {
 
     #[test]
     fn passwords_of_targets_are_not_told() {
-        for (target, told) in [
+        for (target, notes) in [
             ("http://me:secret@host:80/x?token=secret (proxy_pass)", "http://host:80/x (proxy_pass)"),
             ("redis://:secret@host", "redis://host"),
             ("http://host/a@b (ProxyPass)", "http://host/a@b (ProxyPass)"),
             ("host:80 (server)", "host:80 (server)"),
         ] {
-            assert_eq!(without_password(target), told);
+            assert_eq!(without_password(target), notes);
         }
     }
 

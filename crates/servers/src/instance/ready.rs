@@ -19,7 +19,6 @@ const REFUSED_AFTER: Duration = Duration::from_secs(3);
 const NO_AREA: &str = "is not an area of tlsdyno";
 /// Looks after which somebody who listens beside a server is none of its processes.
 const SHARED_LOOKS: u32 = 20;
-/// Pause between two looks at a starting server.
 const READY_POLL: Duration = Duration::from_millis(5);
 
 impl Instance {
@@ -44,7 +43,7 @@ impl Instance {
             // A worker that has begun since its processes were looked for listens, too: one look is not enough.
             looks_shared += u32::from(shared.is_some());
             if let Some(wanted) = shared.filter(|_| looks_shared == SHARED_LOOKS) {
-                return Err(Fault::PortTaken.of(anyhow!("address already in use: others listen at {wanted}, too")));
+                return Err(Fault::PortTaken.wrap(anyhow!("address already in use: others listen at {wanted}, too")));
             }
             // nginx tries the same port five times before it gives up; that is too late for us.
             if self.says_port_is_taken() {
@@ -86,9 +85,6 @@ impl Instance {
 
     /// Fails if a library of ours has refused to act, because its process has none of the descriptors that the server
     /// was started with: no configuration of such a server can pass.
-    ///
-    /// # Errors
-    /// What the server must not do, and the remedy: [`Fault::Environment`].
     pub fn refuse_closed_descriptors(&self) -> Result<()> {
         if !self.log_tail().contains(NO_AREA) {
             return Ok(());
@@ -99,12 +95,12 @@ impl Instance {
              workers that are forked (gunicorn), or without the program between that closes them (sudo, a service \
              manager)"
         );
-        Err(Fault::Environment.of(what))
+        Err(Fault::Environment.wrap(what))
     }
 
     fn with_fault(&self, error: Error) -> Error {
         match self.says_port_is_taken() {
-            true => Fault::PortTaken.of(error),
+            true => Fault::PortTaken.wrap(error),
             false => error,
         }
     }
@@ -121,7 +117,7 @@ impl Instance {
                 owners.join(" and ")
             );
             // Servers that we start ourselves have no service manager behind them: another program was faster.
-            return if is_users_own { what } else { Fault::PortTaken.of(what.context("address already in use")) };
+            return if is_users_own { what } else { Fault::PortTaken.wrap(what.context("address already in use")) };
         }
         let listening: Vec<String> = self.listening_addresses().iter().map(ToString::to_string).collect();
         let instead = if listening.is_empty() { "nothing".to_owned() } else { listening.join(", ") };

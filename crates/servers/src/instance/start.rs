@@ -19,7 +19,7 @@ use crate::launch::{FOREIGN_VARIABLES, Launch};
 use crate::quota::Quota;
 use crate::supervised::Supervised;
 use crate::view::{View, sockets};
-use crate::{Place, Prepared, ServerSpec, Wanted, driver_of, held_back, run_directory, small_keys};
+use crate::{InstancePlace, Prepared, ServerSpec, Wanted, driver_of, held_back, run_directory, small_keys};
 
 /// How often another free port is tried when somebody was faster.
 const PORT_ATTEMPTS: u32 = 5;
@@ -40,7 +40,7 @@ pub fn start(spec: &ServerSpec, run: &Path) -> Result<Instance> {
 pub(crate) fn start_by(
     spec: &ServerSpec,
     run: &Path,
-    mut prepare: impl FnMut(Place) -> Result<Prepared>,
+    mut prepare: impl FnMut(InstancePlace) -> Result<Prepared>,
 ) -> Result<Instance> {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut attempt = 1;
@@ -48,7 +48,7 @@ pub(crate) fn start_by(
         let own = run.join(format!("server-{number}-{attempt}"));
         run_directory::make_passable(&own)?;
         let [port, plain_port] = free_ports()?;
-        let place = Place { run, own: &own, ip: spec.ip(), port, plain_port };
+        let place = InstancePlace { run, own: &own, ip: spec.ip(), port, plain_port };
         let mut config = String::new();
         let error = match prepare(place).and_then(|prepared| {
             config.clone_from(&prepared.config);
@@ -84,10 +84,10 @@ fn check(spec: &ServerSpec) -> Result<()> {
     if let Some(why) = driver_of(spec.kind).no_session_log.filter(|_| spec.log_sessions) {
         bail!("{why}");
     }
-    spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::of(tls).refuse_unable(spec.kind, spec.workers))
+    spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::new(tls).refuse_unable(spec.kind, spec.workers))
 }
 
-fn start_prepared(spec: &ServerSpec, place: Place, prepared: Prepared) -> Result<Instance> {
+fn start_prepared(spec: &ServerSpec, place: InstancePlace, prepared: Prepared) -> Result<Instance> {
     let addresses = prepared.addresses.unwrap_or(Addresses { address: place.address(), plain: None });
     refuse_taken(&addresses)?;
     let cpu = CpuAccount::best();

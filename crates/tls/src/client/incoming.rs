@@ -52,7 +52,6 @@ impl Client {
         Ok(())
     }
 
-    /// Counts bytes of the handshake.
     fn count(&mut self, bytes_in: usize, bytes_out: usize) {
         self.flights.count(From::Server, bytes_in);
         self.flights.count(From::Client, bytes_out);
@@ -130,7 +129,6 @@ impl Client {
         }
     }
 
-    /// The version, once the server has chosen it.
     fn version(&self) -> Option<Version> {
         match self.state {
             State::Tls13(_) | State::Open13(_) => Some(Version::Tls13),

@@ -24,7 +24,6 @@ pub(crate) enum State {
     Open13(Box<tls13::Open>),
     /// TLS 1.2 application data.
     Open12 {
-        /// One no_renegotiation was sent.
         renegotiation_refused: bool,
     },
     /// The rest of a skeleton handshake.
@@ -33,7 +32,6 @@ pub(crate) enum State {
     Plain,
     /// Data protected with keys of zeros, without any handshake.
     Minimal(Version),
-    /// Nothing: the connection has failed.
     Failed,
 }
 
@@ -88,7 +86,6 @@ impl Context<'_> {
     }
 }
 
-/// The state after this message.
 pub(super) fn handle(state: State, message: &Message<'_>, context: &mut Context<'_>) -> Result<State, Error> {
     match state {
         State::Offer(offer) => offer.handle(message, context),

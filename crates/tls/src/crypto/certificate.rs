@@ -6,7 +6,7 @@ use super::CryptoError;
 /// What the public key of a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// An RSA key.
+    /// An RSA key that signs.
     Rsa {
         /// Length of the modulus in bytes, which is also that of a signature.
         modulus_bytes: usize,
@@ -23,25 +23,25 @@ pub enum KeyKind {
     MlDsa65,
     /// An ML-DSA-87 key.
     MlDsa87,
-    /// Anything else.
+    /// A key that the client cannot use.
     Other,
 }
 
 /// The public key of a certificate, borrowed from its DER form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey<'a> {
-    /// The whole SubjectPublicKeyInfo.
+    /// The whole SubjectPublicKeyInfo in DER.
     pub spki_der: &'a [u8],
     /// The key proper: an RSAPublicKey, an uncompressed point, or the bytes of the algorithm's own form.
     pub key: &'a [u8],
-    /// Its kind.
+    /// Algorithm and size of the key.
     pub kind: KeyKind,
 }
 
 /// The fields read from a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Certificate<'a> {
-    /// The subject's public key.
+    /// The public key of the subject.
     pub public_key: PublicKey<'a>,
     /// First second of validity, in Unix time.
     pub not_before_unix_s: u64,
@@ -130,7 +130,6 @@ fn modulus_bytes(rsa_public_key: &[u8]) -> Result<usize, CryptoError> {
     Ok(modulus.len() - leading_zeros)
 }
 
-/// A reader over DER elements.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {

@@ -16,7 +16,7 @@ use crate::suite::{Effort, Group};
 /// Bytes of the longest shared secret: that of P-384 and ML-KEM-1024.
 const SECRET_MAX: usize = 48 + kem::SECRET_BYTES;
 
-/// A shared secret, held inline.
+/// A shared secret, kept without an allocation.
 #[derive(Clone, Copy)]
 pub struct Secret {
     bytes: [u8; SECRET_MAX],
@@ -166,7 +166,7 @@ impl KeyShare {
         KeyShare { group: self.group.curve(), half }
     }
 
-    /// The group of the share.
+    /// The group that the share belongs to.
     pub fn group(&self) -> Group {
         self.group
     }

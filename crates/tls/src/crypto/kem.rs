@@ -8,7 +8,6 @@ use aws_lc_rs::kem::{self, DecapsulationKey};
 /// Bytes of a shared secret, for every parameter set.
 pub const SECRET_BYTES: usize = 32;
 
-/// A parameter set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kem {
     /// ML-KEM-768.

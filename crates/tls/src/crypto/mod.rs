@@ -28,9 +28,9 @@ pub enum CryptoError {
     /// A record is longer than the protocol allows (RFC 9846 section 5.2, RFC 5246 section 6.2.3).
     #[error("a record of {length} bytes is longer than the {limit} that the protocol allows")]
     RecordOverflow {
-        /// Bytes found.
+        /// Length of the record, bytes.
         length: usize,
-        /// Bytes allowed.
+        /// Maximum length, bytes.
         limit: usize,
     },
     /// A TLS 1.3 record of a type that is never protected, or without an inner content type (RFC 9846 section 5.4).
@@ -44,9 +44,9 @@ pub enum CryptoError {
     /// 4.2.8.2).
     #[error("the peer's {group} key share has {length} bytes instead of {expected}")]
     KeyShareLength {
-        /// The group.
+        /// The group of the share.
         group: Group,
-        /// Bytes found.
+        /// Length of the share, bytes.
         length: usize,
         /// Bytes of a share of this group.
         expected: usize,

@@ -28,7 +28,6 @@ impl Vector {
     }
 }
 
-/// The blocks of one file of the repository.
 pub(super) fn vectors(file: &str) -> Vec<Vector> {
     let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));

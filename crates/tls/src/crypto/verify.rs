@@ -201,7 +201,7 @@ impl Verifier {
         self.scheme == scheme && self.certificate == cert_der
     }
 
-    /// What the key is.
+    /// Algorithm and size of the key.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
@@ -259,9 +259,9 @@ pub const SIGNATURE_SCHEMES: [u16; 12] = [
     ML_DSA_65,
     ML_DSA_87,
 ];
-/// Those of RSA keys.
+/// Signature schemes of RSA keys.
 pub const RSA_SCHEMES: [u16; 6] = [PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
-/// Those of ECDSA keys.
+/// Signature schemes of ECDSA keys.
 pub const ECDSA_SCHEMES: [u16; 2] = [ECDSA_SHA256, ECDSA_SHA384];
 
 pub(super) const PKCS1_SHA256: u16 = 0x0401;

@@ -107,7 +107,7 @@ fn table(findings: &Findings) -> String {
     };
     let columns = vec![Column::number(""), Column::words(""), Column::words("")];
     let section = Section::default().table(columns, rows).text(conclusion);
-    terminal::text(&Document::of([section]), Style::PLAIN)
+    terminal::text(&Document::from_sections([section]), Style::PLAIN)
 }
 
 #[cfg(test)]

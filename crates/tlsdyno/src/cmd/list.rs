@@ -49,7 +49,7 @@ fn as_table(records: &[Listing], style: Style, fitted: bool) -> String {
         (Column::words("TLS, certificate, workload"), measured),
         (Column::words("question"), |record| record.question.clone()),
     ];
-    let mut table = Table::of(fields, records);
+    let mut table = Table::from_fields(fields, records);
     if fitted {
         fit(&mut table, style.width);
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tlsdyno_servers::watch::{Watch, Whose};
+use tlsdyno_servers::watch::{CpuOwner, Watch};
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};
@@ -44,7 +44,7 @@ pub struct Args {
 
     /// Tell `tlsdyno cost` the CPU time of this process with its children, or of the processes that listen there
     #[arg(long, value_name = "PID|IP:PORT")]
-    cpu_of: Option<Whose>,
+    cpu_of: Option<CpuOwner>,
 
     /// How long to try to reach the coordinator
     #[arg(long, default_value = "30s", value_name = "TIME")]
@@ -54,14 +54,14 @@ pub struct Args {
 /// Works until the coordinator has nothing more to do.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
-    let watch = args.cpu_of.map(Watch::of).transpose().or_fault(Fault::Environment)?;
+    let watch = args.cpu_of.map(Watch::new).transpose().or_fault(Fault::Environment)?;
     let setting = Setting {
         join: args.join.clone(),
         token: Token::read(&args.token_file).or_fault(Fault::Input)?,
         within: Duration::from_nanos(args.join_within.nanoseconds()?),
         may_load: args.may_load.clone(),
         loops: Loops::choose(args.threads, None),
-        eyes: watch.map(|mut watch| RefCell::new(Box::new(move |look| watch.look(look)) as _)),
+        observer: watch.map(|mut watch| RefCell::new(Box::new(move |look| watch.observe(look)) as _)),
     };
     work(&setting, &stop)?;
     Ok(Exit::Done)

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use tlsdyno::model::ServerName;
 use tlsdyno::model::workload::{ReplaySpec, WorkloadSpec};
 use tlsdyno::servers::{self, ServerSpec};
-use tlsdyno::trace::{self, Site};
+use tlsdyno::trace::{self, ServedWorkload};
 use tlsdyno_engine::load::Object;
 
 fn semicomplete() -> PathBuf {
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
 const LARGEST_BYTES: u64 = 100_000;
 
 /// The site of the real log without its large files.
-fn light_site() -> Site {
+fn light_site() -> ServedWorkload {
     let spec = WorkloadSpec::Trace { path: semicomplete(), exclude: Vec::new(), replay: ReplaySpec::default() };
     let mut site = trace::make(&spec).unwrap();
     site.files.retain(|file| file.bytes <= LARGEST_BYTES);

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 
-/// What a trial of a number found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// It is not so yet.
@@ -32,9 +31,6 @@ impl Edge {
 }
 
 /// Halves what lies between the ends of `edge` by trials of the number in the middle, until they are within `step`.
-///
-/// # Errors
-/// Those of a trial.
 pub fn bisect(mut edge: Edge, step: u32, mut attempt: impl FnMut(u32) -> Result<Found>) -> Result<Edge> {
     while let Some(number) = edge.middle(step) {
         match attempt(number)? {

@@ -9,19 +9,14 @@ use tlsdyno_record::model::ClientModel;
 use tlsdyno_tls::ClientCertificate;
 
 use crate::load::values::Header;
-use crate::trace::Site;
+use crate::trace::ServedWorkload;
 
-/// The headers that clients bring, as they are sent.
-///
-/// # Errors
-/// One is none.
 pub fn header_lines(client: &ClientModel) -> Result<String> {
     let line = |text: &String| text.parse::<Header>().map(|header| header.line()).map_err(|what| anyhow!("{what}"));
     client.headers.iter().map(line).collect()
 }
 
-/// The site's workload with these further headers in each request.
-pub fn workload(site: &Site, lines: &str) -> Arc<Workload> {
+pub fn workload(site: &ServedWorkload, lines: &str) -> Arc<Workload> {
     if lines.is_empty() {
         return Arc::clone(&site.workload);
     }
@@ -31,12 +26,9 @@ pub fn workload(site: &Site, lines: &str) -> Arc<Workload> {
 }
 
 /// The certificate that they bring.
-///
-/// # Errors
-/// A file cannot be read, or the key is not one of the certificate.
 pub fn certificate(client: &ClientModel) -> Result<Option<ClientCertificate>> {
     let files = client.certificate.as_ref().zip(client.key.as_ref());
-    files.map(|(of, key)| certificate_files::client_certificate(of, key)).transpose()
+    files.map(|(certificate, key)| certificate_files::client_certificate(certificate, key)).transpose()
 }
 
 /// A Host header's value without its port and brackets.

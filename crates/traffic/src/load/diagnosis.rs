@@ -2,12 +2,10 @@
 
 use tlsdyno_engine::load::{ErrorKind, Outcome};
 
-/// What a load sent and where, as far as it tells causes apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// The server as messages name it: its address, or the path of its Unix socket.
     pub server: String,
-    /// It is a Unix socket.
     pub unix: bool,
     /// What the hellos offer, in words; `None`: plain HTTP.
     pub offered: Option<String>,
@@ -15,13 +13,11 @@ pub struct Sent {
     pub name: Option<String>,
 }
 
-/// The most frequent kind of error.
 pub fn main_kind(outcome: &Outcome) -> Option<ErrorKind> {
     outcome.errors.iter().max_by_key(|(_, count)| **count).map(|(kind, _)| *kind)
 }
 
-/// What the main kind of error of a run means.
-pub fn of(outcome: &Outcome, sent: &Sent) -> String {
+pub fn explain(outcome: &Outcome, sent: &Sent) -> String {
     let server = &sent.server;
     let Some(kind) = main_kind(outcome) else {
         return format!("{server} answered nothing in the time; give it more (--duration)");
@@ -76,7 +72,6 @@ const TLS_FAULTS: [(&[&str], &str); 12] = [
     ),
 ];
 
-/// What a fault of TLS means.
 fn of_tls(fault: &str, sent: &Sent) -> String {
     let fits = |words: &&[&str]| words.iter().any(|words| fault.contains(words));
     let remedy = TLS_FAULTS.iter().find(|(words, _)| fits(words)).map_or("", |(_, remedy)| *remedy);

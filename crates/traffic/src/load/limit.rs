@@ -12,7 +12,6 @@ use tlsdyno_record::store::load_run::Summary;
 /// The value of --fail-if, where it may be of either kind.
 #[derive(Clone, Debug)]
 pub enum Limit {
-    /// What a run is.
     Run(RunLimit),
     /// What it is by comparison with another.
     Change(ChangeLimit),
@@ -31,10 +30,8 @@ impl FromStr for Limit {
     }
 }
 
-/// What a run fails of.
 #[derive(Clone, Debug)]
 pub struct RunLimit {
-    /// As it was typed.
     text: String,
     what: What,
     fails_above: bool,
@@ -47,11 +44,8 @@ pub struct RunLimit {
 enum What {
     HitsPerSecond,
     Latency(fn(&Percentiles) -> u64),
-    /// Failed requests and connections.
     Errors,
-    /// The same, per cent of all.
     ErrorPercent,
-    /// Resumed handshakes, per cent.
     Resumed,
     /// Clients that kept their rate, per cent.
     Kept,
@@ -70,12 +64,12 @@ impl FromStr for RunLimit {
         let is_percent = value.ends_with('%');
         let what = match name.as_str() {
             "hits/s" | "rps" | "requests/s" => What::HitsPerSecond,
-            "p50" | "median" => What::Latency(|of| of.p50),
-            "p90" => What::Latency(|of| of.p90),
-            "p99" => What::Latency(|of| of.p99),
-            "p99.9" => What::Latency(|of| of.p999),
-            "max" => What::Latency(|of| of.max),
-            "mean" => What::Latency(|of| of.mean),
+            "p50" | "median" => What::Latency(|latency| latency.p50),
+            "p90" => What::Latency(|latency| latency.p90),
+            "p99" => What::Latency(|latency| latency.p99),
+            "p99.9" => What::Latency(|latency| latency.p999),
+            "max" => What::Latency(|latency| latency.max),
+            "mean" => What::Latency(|latency| latency.mean),
             "errors" if is_percent => What::ErrorPercent,
             "errors" => What::Errors,
             "resumed" => What::Resumed,
@@ -124,7 +118,7 @@ impl RunLimit {
         let errors: u64 = run.outcome.errors.values().sum();
         Some(match self.what {
             What::HitsPerSecond => run.hits_per_second,
-            What::Latency(of) => of(run.latency()?) as f64,
+            What::Latency(value) => value(run.latency()?) as f64,
             What::Errors => errors as f64,
             What::ErrorPercent => 100.0 * errors as f64 / (run.outcome.hits + errors).max(1) as f64,
             What::Resumed => run.reuse_percent_achieved?,

@@ -285,7 +285,6 @@ impl Options {
     }
 }
 
-/// How much of TLS the client does.
 pub fn effort(options: &Options) -> Effort {
     if options.insecure { Effort::Lean } else { options.effort }
 }
@@ -321,9 +320,6 @@ fn offered(options: &Options) -> String {
 
 /// Where the connections go: --connect-to, or what the URL's host resolves to. A Unix socket has no address; it is on
 /// this machine.
-///
-/// # Errors
-/// A name is not known, or there is no such socket.
 pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
     match (&options.unix, &options.connect_to) {
         (Some(path), _) => {
@@ -338,7 +334,6 @@ pub fn address(options: &Options, url: &Url) -> Result<SocketAddr> {
     }
 }
 
-/// What the flags ask for that a run can miss.
 pub fn asked(options: &Options, url: &Url) -> Asked {
     Asked {
         reuse_percent: options.reuse.and_then(Reuse::percent).filter(|_| url.tls),

@@ -30,9 +30,6 @@ impl FromStr for Sources {
 }
 
 /// The address behind --connect-to HOST:PORT.
-///
-/// # Errors
-/// It is none, or the name is not known.
 pub fn resolve(text: &str) -> Result<SocketAddr> {
     text.to_socket_addrs()
         .with_context(|| format!("failed to find `{text}` (--connect-to takes HOST:PORT)"))?

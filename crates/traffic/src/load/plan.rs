@@ -10,7 +10,9 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
-use tlsdyno_engine::load::{Connections, Pacing, Pause, Plan, Rate, Rated, Route, Target, Timeouts, Until, Workload};
+use tlsdyno_engine::load::{
+    Connections, LoadTarget, Pacing, Pause, Plan, Rate, Rated, Route, Timeouts, Until, Workload,
+};
 use tlsdyno_engine::time::Time;
 use tlsdyno_tls::{Config, Effort, Settings};
 
@@ -37,9 +39,6 @@ const SLICE_NS_MIN: u64 = 50_000_000;
 const SLICE_NS_MAX: u64 = 10_000_000_000;
 
 /// The plan of the engine.
-///
-/// # Errors
-/// Flags that contradict each other or the URL, and TLS settings that cannot work.
 pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     check_target(options, url, address)?;
     let tls = if url.tls { Some(tls(options, url, address)?) } else { None };
@@ -48,7 +47,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     let read = |path: &PathBuf| tlsdyno_base::input::read(path, BODY_BYTES_MAX);
     let body: Option<Arc<[u8]>> = options.body_file.as_ref().map(read).transpose()?.map(Arc::from);
     let (workload, per_user) = requested(options, url, body.as_ref().map_or(options.body, |body| body.len() as u64))?;
-    let shape = Shape::of(options);
+    let shape = Shape::new(options);
     shape.check(options, url)?;
     check_pace(options)?;
     let (window, numbered) = options.workload.window();
@@ -83,11 +82,10 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         slice_ns: rated.is_none().then(|| (duration_ns / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX)),
         rated,
         lead_in_ns,
-        ..Plan::new(Target { address, host, tls }, workload, connections)
+        ..Plan::new(LoadTarget { address, host, tls }, workload, connections)
     })
 }
 
-/// How fast clients receive.
 fn rated(options: &Options) -> Result<Option<Rated>> {
     let Some(bits_per_second) = options.receive_rate else { return Ok(None) };
     let keep_bits_per_second = options.keep.unwrap_or(bits_per_second / 5 * 4);
@@ -95,7 +93,6 @@ fn rated(options: &Options) -> Result<Option<Rated>> {
     Ok(Some(Rated { bits_per_second, keep_bits_per_second }))
 }
 
-/// Refuses what is for other servers than the one at this address.
 fn check_target(options: &Options, url: &Url, address: SocketAddr) -> Result<()> {
     ensure!(
         effort(options) != Effort::Floor || address.ip().is_loopback(),
@@ -142,7 +139,6 @@ fn requested(options: &Options, url: &Url, body_bytes: u64) -> Result<(Arc<Workl
     Ok((workload, per_user))
 }
 
-/// Refuses two flags that both say when requests are made.
 fn check_pace(options: &Options) -> Result<()> {
     let names_window = options.workload.window.is_some();
     ensure!(
@@ -160,7 +156,6 @@ fn check_pace(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Where connections come from and go to.
 fn route(options: &Options) -> Result<Route> {
     let sources = options.source.iter().flat_map(|sources| sources.0.iter().copied()).collect();
     let route = Route { unix_path: options.unix.clone(), sources, source_of_client: false, ..Route::default() };
@@ -172,7 +167,6 @@ fn route(options: &Options) -> Result<Route> {
     Ok(route)
 }
 
-/// When the load ends.
 fn until(options: &Options) -> Result<Until> {
     ensure!(
         options.requests.is_none() || !options.workload.is_trace(),
@@ -188,11 +182,11 @@ fn until(options: &Options) -> Result<Until> {
     })
 }
 
-/// The client side of TLS.
 fn tls(options: &Options, url: &Url, address: SocketAddr) -> Result<Arc<Config>> {
     let effort = effort(options);
     let files = options.client_cert.as_ref().zip(options.client_key.as_ref());
-    let certificate = files.map(|(of, key)| certificate_files::client_certificate(of, key)).transpose()?;
+    let certificate =
+        files.map(|(certificate, key)| certificate_files::client_certificate(certificate, key)).transpose()?;
     let settings = Settings {
         versions: options.version.into_iter().collect(),
         suites: options.suite.clone(),

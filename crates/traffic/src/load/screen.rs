@@ -39,7 +39,6 @@ use inline::Screen;
 #[cfg(not(feature = "screen"))]
 use without::Screen;
 
-/// How often the display is renewed.
 const RENEWED: Duration = Duration::from_millis(500);
 
 /// How often it is looked whether the run is over or a key was pressed.
@@ -67,7 +66,6 @@ enum Form {
     None,
 }
 
-/// Runs plans and shows how they go.
 #[derive(Clone, Copy, Debug)]
 pub struct Display<'a> {
     form: Form,
@@ -77,7 +75,6 @@ pub struct Display<'a> {
 }
 
 impl<'a> Display<'a> {
-    /// A display of runs of this URL by this crew.
     pub fn new(flag: Flag, url: &'a str, crew: &'a dyn Crew) -> Display<'a> {
         Display { form: flag.progress, url, crew, logged: true }
     }
@@ -89,9 +86,6 @@ impl<'a> Display<'a> {
 
     /// Runs the plan; another thread shows how it goes where somebody watches. `stop` ends it, and so does
     /// the key.
-    ///
-    /// # Errors
-    /// As [`Crew::run`].
     pub fn run(&self, plan: &Plan, stop: &AtomicBool) -> Result<Outcome> {
         let shown = self.form != Form::None && (self.logged || std::io::stderr().is_terminal());
         if !shown {

@@ -21,17 +21,13 @@ const LIFETIME_NS_MIN: u64 = 100_000_000;
 /// How connections and sessions are used together: what --profile, --reuse, --close and the others amount to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Requests on each connection.
     pub requests_each: Option<u32>,
-    /// When a connection resumes a session.
     pub resumption: Resumption,
-    /// How long a user's session lasts.
     pub session_limits: SessionLimits,
 }
 
 impl Shape {
-    /// What the flags amount to.
-    pub fn of(options: &Options) -> Shape {
+    pub fn new(options: &Options) -> Shape {
         let given = SessionLimits {
             lifetime_ns: options.session_lifetime.map(|time| time.0.as_nanos() as u64),
             requests: options.session_limit,
@@ -66,8 +62,6 @@ impl Shape {
         }
     }
 
-    /// # Errors
-    /// Flags that do not go together, or not with the URL.
     pub fn check(&self, options: &Options, url: &Url) -> Result<()> {
         ensure!(url.tls || options.reuse.is_none(), "--reuse is about TLS sessions; the URL is plain http");
         let limited = self.session_limits.lifetime_ns.is_some() || self.session_limits.requests.is_some();
@@ -125,7 +119,7 @@ mod tests {
 
     fn shape(flags: &[&str]) -> Result<Shape> {
         let options = Flags::try_parse_from([&["x"], flags].concat())?.options;
-        let shape = Shape::of(&options);
+        let shape = Shape::new(&options);
         shape.check(&options, &Url::parse("https://localhost/")?)?;
         Ok(shape)
     }

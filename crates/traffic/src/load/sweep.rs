@@ -29,9 +29,9 @@ pub const RATE_RULE: &str =
 /// The range of --sweep: `100..5000`, each rate so many times the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateRange {
-    /// First rate, requests a second.
+    /// Offered first, requests a second.
     pub from: f64,
-    /// Last one.
+    /// Offered last, requests a second.
     pub to: f64,
 }
 
@@ -69,9 +69,6 @@ fn is_saturated(rate: f64, outcome: &Outcome) -> bool {
 /// Latency against throughput (Apostolopoulos et al. 2000, Figures 4 and 5): the rates one after the other, up to the
 /// first at which the server is saturated. `load` runs a plan; `each` is told every rate, what came of it, and whether
 /// the server is saturated by it.
-///
-/// # Errors
-/// The options make no plan, or the run cannot begin.
 pub fn by_rate(
     options: &Options,
     url: &Url,
@@ -119,9 +116,7 @@ const PARTS: u32 = 8;
 /// The range of --conforming: `50..2000` connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRange {
-    /// Connections to begin with.
     pub from: u32,
-    /// The most that are tried.
     pub to: u32,
 }
 
@@ -137,20 +132,16 @@ impl FromStr for ConnectionRange {
     }
 }
 
-/// The most connections that conform.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MostConforming {
     /// So many, by rounds that each found the edge anew.
     Found(Estimate),
     /// Even the most that were tried conform.
     All(u32),
-    /// Not even one conforms.
     None,
-    /// The search was cut short.
     Cut,
 }
 
-/// Whether a load whose clients receive at a rate conforms.
 pub fn conforms(outcome: &Outcome) -> bool {
     let failed: u64 = outcome.errors.values().sum();
     let is_kept = outcome.kept.is_some_and(|kept| kept.share() >= KEPT_MIN);
@@ -166,9 +157,6 @@ fn misconceived(outcome: &Outcome) -> Option<ErrorKind> {
 /// The most connections of a load whose clients receive at a rate that still conform, as SPECweb99 looks for them: more
 /// and more connections until they do not conform, then halving, then `rounds` of halving around the edge. `load`
 /// runs a plan; `each` is told the connections, what came of them, and whether they conform.
-///
-/// # Errors
-/// The options make no plan, a run cannot begin, or it fails by something that fewer connections do not change.
 pub fn most_conforming(
     options: &Options,
     url: &Url,
@@ -277,9 +265,6 @@ fn closed(whole: Edge, step: u32, most: u32, attempt: &mut impl FnMut(u32) -> Re
 
 /// As many connections as saturate the server: doubled from `options.connections` until that brings less than
 /// [`GAIN_MIN`], or there are `connections_max`. Whether they do, and what came of the last step.
-///
-/// # Errors
-/// As [`by_rate`].
 pub fn saturated_at(
     options: &Options,
     url: &Url,
@@ -358,12 +343,15 @@ mod tests {
 
     #[test]
     fn a_load_conforms_by_shares_and_failures() {
-        let of = |kept_count, failed| {
+        let conforms_with = |kept_count, failed| {
             let kept = Kept { clients_count: 100, kept_count, ..Kept::default() };
             let errors = BTreeMap::from([(ErrorKind::Reset, failed)]);
             conforms(&Outcome { hits: 1_000, kept: Some(kept), errors, ..Outcome::default() })
         };
-        assert_eq!([of(95, 0), of(94, 0), of(100, 10), of(100, 11)], [true, false, true, false]);
+        assert_eq!(
+            [conforms_with(95, 0), conforms_with(94, 0), conforms_with(100, 10), conforms_with(100, 11)],
+            [true, false, true, false]
+        );
         assert!(!conforms(&Outcome { hits: 1, ..Outcome::default() }), "nobody received at a rate");
         let unheard =
             Outcome { errors: BTreeMap::from([(ErrorKind::Status, 9), (ErrorKind::Reset, 1)]), ..Outcome::default() };

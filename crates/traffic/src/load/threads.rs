@@ -22,27 +22,20 @@ use tlsdyno_sys::monotonic_ns;
 /// From when all loops are ready until they begin, in nanoseconds: enough for each to have gone to sleep again.
 const LEAD_NS: u64 = 10_000_000;
 
-/// Most loops: what --threads takes.
 const THREADS_MAX: u32 = 1024;
 
-/// Who makes a load.
 pub trait Crew: Debug {
     /// How many of them a display watches.
     fn count(&self) -> usize;
 
     /// Runs the plan. `watched` has an end for each of them, or none.
-    ///
-    /// # Errors
-    /// The load could not begin, or nobody is left to make it.
     fn run(&self, plan: &Plan, stop: &AtomicBool, watched: Vec<Watched>) -> Result<Outcome>;
 }
 
-/// The value of --threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// One for each CPU that the server does not need.
     Auto,
-    /// So many.
     Count(u32),
 }
 
@@ -67,19 +60,17 @@ impl fmt::Display for Threads {
     }
 }
 
-/// The loops of a load on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loops {
     /// The CPU of each, `None`: wherever the system puts it.
     pub cpus: Vec<Option<usize>>,
     /// Loops of the load before these, on other machines.
     before: u32,
-    /// Loops of the load after these.
+    /// Loops of the whole load that come after these.
     after: u32,
 }
 
 impl Loops {
-    /// A single loop, on the CPUs that the process may use.
     pub fn one() -> Loops {
         Loops::on(vec![None])
     }
@@ -98,9 +89,6 @@ impl Loops {
     }
 
     /// The same loops as those of a larger load that come after so many of its `total`.
-    ///
-    /// # Errors
-    /// They are not among these.
     pub fn among(&self, before: u32, total: u32) -> Result<Loops, LoadError> {
         let after = total.checked_sub(before).and_then(|rest| rest.checked_sub(self.cpus.len() as u32));
         let after = after.ok_or(LoadError::Plan("it has fewer loops than were to take part"))?;
@@ -112,10 +100,6 @@ impl Loops {
         self.cpus.len() - self.cpus.iter().collect::<BTreeSet<_>>().len()
     }
 
-    /// Whether the plan can be cut into their parts.
-    ///
-    /// # Errors
-    /// It cannot.
     pub fn check(&self, plan: &Plan) -> Result<(), LoadError> {
         plan.check().map_err(LoadError::Plan)?;
         plan.part(self.share(0)).map(drop).map_err(LoadError::Plan)
@@ -129,9 +113,6 @@ impl Loops {
     /// what each did. When all are ready `begin_at` is called, which may wait for others and answers the moment to
     /// begin at, in nanoseconds of the monotonic clock, or nothing: then the run does not take place. `watched` has an
     /// end for each, or none; `held` the sessions that each has of earlier runs, or nothing yet.
-    ///
-    /// # Errors
-    /// The first of those of the loops.
     pub fn run_each(
         &self,
         plan: &Plan,
@@ -188,9 +169,6 @@ pub struct Stores(BTreeMap<u64, Vec<HeldSessions>>);
 impl Stores {
     /// Runs the loops' part of the plan as [`Loops::run_each`], with the sessions that are named; `None`: with none of
     /// earlier runs.
-    ///
-    /// # Errors
-    /// The errors of [`Loops::run_each`].
     pub fn run(
         &mut self,
         loops: &Loops,

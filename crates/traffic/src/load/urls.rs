@@ -10,9 +10,6 @@ use crate::load::url::Url;
 const REQUESTS_PER_USER: u32 = 65_536;
 
 /// The URL and those of --also, each user requesting them by their weights.
-///
-/// # Errors
-/// A URL is malformed or on another server, or there are not as many weights as URLs.
 pub fn workload(options: &Options, url: &Url, per_user: u32, body_bytes: u64) -> Result<Workload> {
     let users = options.users.unwrap_or(options.connections);
     let mut paths = vec![url.path.clone()];

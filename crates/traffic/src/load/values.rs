@@ -57,17 +57,14 @@ pub enum Profile {
     Continuous,
 }
 
-/// The value of --reuse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reuse {
     /// This share of connections, 0 to 100.
     Percent(f64),
-    /// Whenever the user holds a session.
     Always,
 }
 
 impl Reuse {
-    /// The share, if it is one.
     pub fn percent(self) -> Option<f64> {
         match self {
             Reuse::Percent(percent) => Some(percent),
@@ -75,7 +72,6 @@ impl Reuse {
         }
     }
 
-    /// As the engine has it.
     pub fn resumption(self) -> Resumption {
         match self {
             Reuse::Percent(percent) => Resumption::Share(percent / 100.0),
@@ -99,19 +95,15 @@ impl FromStr for Reuse {
     }
 }
 
-/// Longest file with a header.
 const FILE_BYTES_MAX: u64 = 1 << 16;
 
-/// One header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     name: String,
-    /// What stands behind the colon.
     pub value: String,
 }
 
 impl Header {
-    /// It is the Host header.
     pub fn is_host(&self) -> bool {
         self.name.eq_ignore_ascii_case("host")
     }
@@ -155,9 +147,6 @@ impl FromStr for Header {
 }
 
 /// A request method in capitals.
-///
-/// # Errors
-/// It is none, or CONNECT.
 pub fn parse_method(text: &str) -> Result<String, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphabetic()) {
         return Err(format!("`{text}` is no request method"));
@@ -169,9 +158,6 @@ pub fn parse_method(text: &str) -> Result<String, String> {
 }
 
 /// A name of an application protocol that the requests can be made in.
-///
-/// # Errors
-/// It is another version of HTTP.
 pub fn parse_alpn(text: &str) -> Result<String, String> {
     if ["h2", "h3", "spdy"].iter().any(|other| text.starts_with(other)) {
         return Err(format!("a server that takes `{text}` would not understand what follows: tlsdyno speaks HTTP/1.1"));
@@ -205,9 +191,9 @@ mod tests {
     fn values_are_read_as_people_type_them() {
         assert_eq!(["500/s", "1.5", "30/m"].map(per_second), [Ok(500.0), Ok(1.5), Ok(0.5)]);
         assert!(["0", "-1/s", "x/s", "1/y", "1e9/s", "NaN"].iter().all(|text| per_second(text).is_err()));
-        let of = |seconds: u64, spread| Ok(Pause { mean_ns: seconds * 1_000_000_000, spread, seed: 0 });
-        assert_eq!(pause("exp:2s"), of(2, Spread::Exponential));
-        assert_eq!(pause("3s"), of(3, Spread::Constant));
+        let paused = |seconds: u64, spread| Ok(Pause { mean_ns: seconds * 1_000_000_000, spread, seed: 0 });
+        assert_eq!(pause("exp:2s"), paused(2, Spread::Exponential));
+        assert_eq!(pause("3s"), paused(3, Spread::Constant));
         assert!(["0s", "normal:2s", "exp:", ""].iter().all(|text| pause(text).is_err()));
         assert_eq!("50%".parse(), Ok(Reuse::Percent(50.0)));
         assert_eq!("99.5".parse(), Ok(Reuse::Percent(99.5)));

@@ -7,7 +7,6 @@ use tlsdyno_record::store::load_run::Asked;
 
 use crate::load::diagnosis::{self, Sent};
 
-/// A worker died, froze or was cut off in mid-run.
 pub const WORKER_LOST: &str = "worker_lost";
 /// The relay of a network did more than it can be trusted with.
 pub const RELAY_OVERLOADED: &str = "relay_overloaded";
@@ -16,7 +15,6 @@ const RATE_MISSED: &str = "rate_missed";
 const HITS_PER_HANDSHAKE_MISSED: &str = "hits_per_handshake_missed";
 const EARLY_DATA_MISSED: &str = "early_data_missed";
 
-/// The run is not what was asked for.
 pub fn is_a_miss(warning: &Warning) -> bool {
     [WORKER_LOST, RELAY_OVERLOADED, REUSE_MISSED, RATE_MISSED, HITS_PER_HANDSHAKE_MISSED, EARLY_DATA_MISSED]
         .contains(&warning.code.as_str())
@@ -25,7 +23,6 @@ pub fn is_a_miss(warning: &Warning) -> bool {
 /// A client at least this busy is taken for the bottleneck (`docs/METHODOLOGY.md`, "Two metrics").
 const CLIENT_BOUND: f64 = 0.95;
 
-/// Whether the client was the bottleneck.
 pub fn is_client_bound(outcome: &Outcome) -> bool {
     outcome.busy_fraction() >= CLIENT_BOUND && outcome.hits > 0
 }
@@ -36,7 +33,7 @@ const SKEW_NS_MAX: u64 = 10_000_000;
 /// Reuse asked for and achieved may differ by this much, in percentage points.
 const REUSE_TOLERANCE: f64 = 0.5;
 
-/// The same with --strict.
+/// The tolerance with `--strict`.
 const STRICT_REUSE_TOLERANCE: f64 = 0.2;
 
 /// Of the packets of a network more than this share late, and delays are not those that were asked for. A busy virtual
@@ -64,7 +61,6 @@ pub fn relay_overloaded(outcome: &Outcome) -> Option<Warning> {
     (!is_trusted).then(|| Warning::new(RELAY_OVERLOADED, what()).with_remedy(remedy))
 }
 
-/// The warnings that an outcome gives rise to.
 pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = outcome.losses.iter().map(|what| Warning::new(WORKER_LOST, what)).collect();
     warnings.extend(relay_overloaded(outcome));
@@ -105,7 +101,7 @@ pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> 
     }
     warnings.extend(unexpected_statuses(outcome, asked));
     if outcome.gave_up {
-        let why = diagnosis::of(outcome, sent);
+        let why = diagnosis::explain(outcome, sent);
         let what = format!("next to nothing succeeded any more, so the run ended early: {why}");
         warnings.push(Warning::new("gave_up", what));
     }
@@ -278,24 +274,25 @@ mod tests {
         slow.unserved = 9;
         assert_eq!(warnings(&slow, &Sent::default(), &asked, false), []);
         let asked = Asked { hits_per_handshake: Some(10), users: 4, ..Asked::default() };
-        let of = |hits, full| warnings(&Outcome { hits, ..outcome(full, 0, 0, 0) }, &Sent::default(), &asked, false);
-        assert_eq!(of(1000, 100), []);
-        assert_eq!(of(1000, 104), []);
-        assert_eq!(of(1050, 210), [hits_per_handshake_missed(10, 5.0)]);
-        assert_eq!(of(990, 90), [hits_per_handshake_missed(10, 11.0)]);
+        let warned =
+            |hits, full| warnings(&Outcome { hits, ..outcome(full, 0, 0, 0) }, &Sent::default(), &asked, false);
+        assert_eq!(warned(1000, 100), []);
+        assert_eq!(warned(1000, 104), []);
+        assert_eq!(warned(1050, 210), [hits_per_handshake_missed(10, 5.0)]);
+        assert_eq!(warned(990, 90), [hits_per_handshake_missed(10, 11.0)]);
     }
 
     #[test]
     fn a_relay_above_half_of_its_limit_is_not_trusted() {
-        let of = |packets, late_count, missed_count| {
+        let warned = |packets, late_count, missed_count| {
             let relayed =
                 Some(Relayed { packets, late_count, missed_count, limit_per_second: 1_000, ..Relayed::default() });
             relay_overloaded(&Outcome { relayed, elapsed_ns: 2_000_000_000, ..outcome(1, 0, 0, 0) })
         };
-        assert_eq!([of(1_000, 50, 0), of(0, 0, 0)], [const { None }; 2]);
-        let told = of(1_002, 0, 0).unwrap();
+        assert_eq!([warned(1_000, 50, 0), warned(0, 0, 0)], [const { None }; 2]);
+        let told = warned(1_002, 0, 0).unwrap();
         assert!(told.what.contains("carried 501 of at most 1,000") && is_a_miss(&told), "{told}");
-        assert!([of(100, 6, 0), of(100, 0, 1)].iter().all(Option::is_some));
+        assert!([warned(100, 6, 0), warned(100, 0, 1)].iter().all(Option::is_some));
     }
 
     #[test]
@@ -385,15 +382,15 @@ mod tests {
             elapsed_ns: 100_000_000,
             client_cpu_ns,
         };
-        let of = |began_after_ns, client_cpu_ns| {
+        let warned = |began_after_ns, client_cpu_ns| {
             let parts = vec![part("loop 1 on CPU 4", 1, 0), part("loop 2 on CPU 5", client_cpu_ns, began_after_ns)];
             let outcome = Outcome { parts, elapsed_ns: 100_000_000, client_cpu_ns: 60_000_000, ..outcome(1, 0, 0, 0) };
             raised(&outcome, None, None).iter().map(Warning::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(of(1_000_000, 94_000_000), [""; 0]);
-        let [bound] = &of(0, 97_000_000)[..] else { panic!("one warning") };
+        assert_eq!(warned(1_000_000, 94_000_000), [""; 0]);
+        let [bound] = &warned(0, 97_000_000)[..] else { panic!("one warning") };
         assert!(bound.contains("loop 2 on CPU 5") && bound.contains("97 %") && bound.contains("--threads"), "{bound}");
-        let [late] = &of(1_100_000, 1)[..] else { panic!("one warning") };
+        let [late] = &warned(1_100_000, 1)[..] else { panic!("one warning") };
         assert!(late.contains("1.10 ms"), "{late}");
     }
 

@@ -8,9 +8,6 @@ use crate::load::bisect::{Edge, Found, bisect};
 
 /// Replays the trace of `plan` with ever closer windows by `load`, and answers the outcome with the smallest that did
 /// not stall.
-///
-/// # Errors
-/// The load is not one replay, or `load` failed.
 pub fn smallest(mut plan: Plan, load: impl Fn(&Plan) -> Result<Outcome>) -> Result<Outcome> {
     ensure!(
         plan.until == Until::Laps(1),

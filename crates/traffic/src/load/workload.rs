@@ -12,12 +12,9 @@ use crate::trace::flags::{self, ReplayArgs, Specweb99Args, WorkloadChoice};
 /// 2006, section 2.2.2.
 const WINDOW: u32 = 10_000;
 
-/// The value of --window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowFlag {
-    /// No bound.
     None,
-    /// So many places.
     Places(u32),
     /// The smallest without stalls is looked for.
     Search,
@@ -80,7 +77,6 @@ pub struct WorkloadFlags {
     number_requests: bool,
 }
 
-/// Parses the value of --timing.
 fn parse_scale(text: &str) -> Result<f64, String> {
     let scale = text.parse().ok().filter(|scale| (1e-4..=1e3).contains(scale));
     scale.ok_or_else(|| format!("`{text}` is not a factor from 0.0001 to 1,000"))
@@ -97,9 +93,6 @@ fn parse_timing(text: &str) -> Result<f64, String> {
 impl WorkloadFlags {
     /// The workload, if the load is not just the URL. `users` is what --users says, `connections` what --connections
     /// does.
-    ///
-    /// # Errors
-    /// There is no such file, or a flag that means nothing for the workload.
     pub fn spec(&self, users: Option<u32>, connections: u32) -> Result<Option<WorkloadSpec>> {
         if self.workload.is_none() {
             self.specweb99.ensure_absent("a load without --workload specweb99").or_fault(Fault::Usage)?;
@@ -147,7 +140,6 @@ impl WorkloadFlags {
         (Some(path), std::mem::take(&mut self.replay.exclude), self.replay.client_field.take())
     }
 
-    /// Whether the load is something else than one URL.
     pub fn is_given(&self) -> bool {
         self.workload.is_some() || self.trace.is_some() || self.har.is_some()
     }

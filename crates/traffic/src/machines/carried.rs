@@ -19,23 +19,15 @@ use super::token::hash_of;
 /// Most bytes of data that a plan may name, as they travel and unpacked.
 pub const DATA_BYTES_MAX: usize = 512 << 20;
 
-/// Bytes that are packed at once.
 const PACKED_AT_ONCE_BYTES: usize = 64 * 1024;
 
-/// TLS settings that either end remembers at most.
 const SETTINGS_MAX: usize = 64;
 
-/// Why workers take no Unix socket.
 pub const UNIX_SOCKET_IS_HERE: &str = "a Unix socket is on one machine; workers connect over TCP: leave out --unix";
 
-/// Why workers have no network.
 pub const NETWORK_IS_HERE: &str =
     "a network is between clients and servers of this machine; workers have that of their own: leave out one of them";
 
-/// Whether a plan can be carried out on another machine.
-///
-/// # Errors
-/// It needs something of this one.
 pub fn check(plan: &Plan) -> Result<()> {
     ensure!(plan.route.unix_path.is_none(), UNIX_SOCKET_IS_HERE);
     ensure!(plan.window.is_none(), "a window cannot be cut into parts");
@@ -53,15 +45,12 @@ pub fn check(plan: &Plan) -> Result<()> {
 pub struct Packer {
     workload: Option<(Arc<Workload>, String)>,
     roots: Vec<(Arc<Config>, Option<String>)>,
-    /// What the plans named so far.
+    /// Data that the plans so far have named.
     pub data: Data,
 }
 
 impl Packer {
     /// The plan, packed; [`Packer::data`] has what it names.
-    ///
-    /// # Errors
-    /// Its workload and body are too large.
     pub fn pack(&mut self, plan: &Plan) -> Result<PackedPlan> {
         let tls = plan.target.tls.as_ref();
         let packed = PackedPlan {
@@ -79,7 +68,6 @@ impl Packer {
         Ok(packed)
     }
 
-    /// Whether this is the workload that it packed last.
     pub fn has_packed(&self, workload: &Arc<Workload>) -> bool {
         self.workload.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, workload))
     }
@@ -121,33 +109,32 @@ impl Packer {
 #[derive(Debug, Default)]
 pub struct Unpacker {
     workload: Option<(String, Arc<Workload>)>,
-    /// By what was sent.
+    /// Keyed by the text that was received.
     tls: Vec<(String, Arc<Config>)>,
 }
 
 impl Unpacker {
     /// The plan of the engine, for a client with this certificate: who has the signatures of the server's side off
     /// makes none either. It has all loops' users and connections yet: each loop takes its part.
-    ///
-    /// # Errors
-    /// Data are missing or are not what they should be, or TLS settings cannot work here.
     pub fn unpack(
         &mut self,
         load: &PackedPlan,
         data: &Data,
         certificate: Option<&Arc<ClientCertificate>>,
     ) -> Result<Plan> {
-        let of = |hash: &String| data.get(hash).with_context(|| format!("the data {hash} are missing"));
+        let data_named = |hash: &String| data.get(hash).with_context(|| format!("the data {hash} are missing"));
         let mut plan = load.plan.clone();
-        plan.body = load.body.as_ref().map(of).transpose()?.map(Arc::clone);
+        plan.body = load.body.as_ref().map(data_named).transpose()?.map(Arc::clone);
         plan.target.tls = match &load.tls {
-            Some(settings) => Some(self.tls(settings, load.roots.as_ref().map(of).transpose()?, certificate)?),
+            Some(settings) => {
+                Some(self.tls(settings, load.roots.as_ref().map(data_named).transpose()?, certificate)?)
+            }
             None => None,
         };
         plan.workload = match &self.workload {
             Some((hash, workload)) if *hash == load.workload => Arc::clone(workload),
             _ => {
-                let workload: Arc<Workload> = Arc::new(unpacked(of(&load.workload)?)?);
+                let workload: Arc<Workload> = Arc::new(unpacked(data_named(&load.workload)?)?);
                 self.workload = Some((load.workload.clone(), Arc::clone(&workload)));
                 workload
             }

@@ -3,7 +3,6 @@
 /// Answers that are kept. Clocks drift apart by up to 50 µs in a second, so that old ones are worth nothing.
 const KEPT: usize = 16;
 
-/// What is known of another machine's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
     /// Round trip, how much its clock is ahead of ours, and when that was heard, nanoseconds; the oldest first.
@@ -21,17 +20,14 @@ impl Clock {
         self.answers.push((trip_ns, ahead_ns, heard_ns));
     }
 
-    /// Forgets what was measured before.
     pub fn forget(&mut self) {
         self.answers.clear();
     }
 
-    /// How many answers there are.
     pub fn answers(&self) -> usize {
         self.answers.len()
     }
 
-    /// How many there are since then.
     pub fn answers_since(&self, since_ns: u64) -> usize {
         self.answers.iter().filter(|(.., heard_ns)| *heard_ns >= since_ns).count()
     }
@@ -41,12 +37,12 @@ impl Clock {
         self.best().0
     }
 
-    /// A moment of ours by its clock.
+    /// Converts a time of our clock into one of the worker's.
     pub fn theirs(&self, ours_ns: u64) -> u64 {
         (i128::from(ours_ns) + self.best().1).clamp(0, u64::MAX.into()) as u64
     }
 
-    /// A moment of its clock by ours.
+    /// Converts a time of the worker's clock into one of ours.
     pub fn ours(&self, theirs_ns: u64) -> u64 {
         (i128::from(theirs_ns) - self.best().1).clamp(0, u64::MAX.into()) as u64
     }

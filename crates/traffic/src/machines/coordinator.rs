@@ -30,14 +30,11 @@ const ANSWERS_LAST_NS: u64 = 5_000_000_000;
 /// A process that looks at the time and finds so much gone since it last did was stopped itself, in nanoseconds.
 pub const ASLEEP_NS: u64 = 2_500_000_000;
 
-/// Something to be done.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Say this to a worker.
     Say(usize, ToWorker),
-    /// Send a worker these data.
     Send(usize, String),
-    /// Have nothing more to do with it.
+    /// Close the connection to the worker and forget it.
     Leave(usize),
 }
 
@@ -51,7 +48,7 @@ enum Standing {
     Lost,
 }
 
-/// Who has something to do in a run.
+/// States in which a worker takes part in a run.
 const BUSY: [Standing; 3] = [Standing::Preparing, Standing::Ready, Standing::Running];
 
 #[derive(Debug)]
@@ -62,7 +59,7 @@ struct Member {
     /// What was known of it when the last run began: in an hour clocks drift a fifth of a second apart.
     clock_at_begin: Clock,
     heard_ns: u64,
-    /// The last ping and when it left.
+    /// Number of the last ping and when it left, nanoseconds.
     asked: (u64, u64),
     standing: Standing,
     /// Of each of its loops that has ended, the name and the outcome as JSON: histograms have megabytes, their text has
@@ -70,7 +67,6 @@ struct Member {
     outcomes: Vec<(String, Vec<u8>)>,
 }
 
-/// A worker that was lost in a run.
 #[derive(Clone, Debug)]
 struct Loss {
     name: String,
@@ -80,17 +76,16 @@ struct Loss {
 
 #[derive(Debug, Default)]
 struct Run {
-    /// From when the start is said until it is, beside round trips.
+    /// Time from the message that sets the start until the start, round trips apart.
     lead_ns: u64,
-    /// The questions about the clocks began then.
     asking_since_ns: Option<u64>,
-    /// The start, by the coordinator's clock.
+    /// Start of the run by the coordinator's clock, nanoseconds.
     begins_ns: Option<u64>,
-    /// Why it cannot be.
+    /// Why the run cannot begin.
     failed: Option<anyhow::Error>,
     stopping: bool,
     losses: Vec<Loss>,
-    /// Those who took part.
+    /// Workers that took part.
     size: usize,
 }
 
@@ -100,16 +95,14 @@ pub struct Coordinator {
     on_loss: OnLoss,
     members: Vec<Member>,
     run: Option<Run>,
-    /// Lost since the last run.
     lost_between: Vec<Loss>,
     pings: u64,
     actions: Vec<Action>,
-    /// It was last told the time then.
+    /// When the coordinator last learnt the time.
     awake_ns: Option<u64>,
 }
 
 impl Coordinator {
-    /// Nobody has joined.
     pub fn new(on_loss: OnLoss) -> Coordinator {
         let (members, lost_between, actions) = (Vec::new(), Vec::new(), Vec::new());
         Coordinator { on_loss, members, run: None, lost_between, pings: 0, actions, awake_ns: None }
@@ -120,28 +113,23 @@ impl Coordinator {
         self.lost_between.clear();
     }
 
-    /// What is to be done now.
     pub fn actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
     }
 
-    /// Workers that joined and were not lost.
     pub fn present(&self) -> impl Iterator<Item = usize> {
         let members = self.members.iter().enumerate();
         members.filter(|(_, member)| member.standing != Standing::Lost).map(|(index, _)| index)
     }
 
-    /// Who was lost while there was nothing to run, and why.
     pub fn lost_between(&self) -> Option<String> {
         self.lost_between.first().map(|loss| format!("{} was lost: {}", loss.name, loss.why))
     }
 
-    /// Workers that stand so.
     fn those(&self, standings: &[Standing]) -> Vec<usize> {
         (0..self.members.len()).filter(|index| standings.contains(&self.members[*index].standing)).collect()
     }
 
-    /// The loops of all who are present.
     pub fn loops(&self) -> u32 {
         self.present().map(|index| self.members[index].loops).sum()
     }
@@ -168,7 +156,6 @@ impl Coordinator {
         self.members[index].clock.ours(theirs_ns)
     }
 
-    /// Whether a worker is making its load.
     pub fn is_running(&self, index: usize) -> bool {
         self.members.get(index).is_some_and(|member| member.standing == Standing::Running)
     }
@@ -179,7 +166,6 @@ impl Coordinator {
         self.members.get(index).is_some_and(|member| done.contains(&member.standing))
     }
 
-    /// Prepares a run: every worker present gets its part.
     pub fn start(&mut self, load: &LoadPlan, now_ns: u64) {
         let present = || self.members.iter().filter(|member| member.standing != Standing::Lost);
         let loops: u32 = present().map(|member| member.loops).sum();
@@ -189,7 +175,7 @@ impl Coordinator {
         let lost = std::mem::take(&mut self.lost_between);
         if let Some(loss) = lost.first().filter(|_| self.on_loss == OnLoss::Stop || run.size == 0) {
             let error = anyhow::anyhow!("{} was lost before the load began: {}", loss.name, loss.why);
-            self.run = Some(Run { failed: Some(Fault::Unreachable.of(error)), ..run });
+            self.run = Some(Run { failed: Some(Fault::Unreachable.wrap(error)), ..run });
             return;
         }
         run.losses = lost;
@@ -214,7 +200,6 @@ impl Coordinator {
         self.run.as_ref()?.begins_ns
     }
 
-    /// Asks a worker how it is going.
     pub fn ask(&mut self, index: usize) {
         self.say(index, ToWorker::Ask);
     }
@@ -247,7 +232,7 @@ impl Coordinator {
         match (before, run.begins_ns) {
             (Standing::Preparing | Standing::Ready, None) => {
                 let error = anyhow::anyhow!("{} was lost before the load began: {why}", loss.name);
-                run.failed.get_or_insert(Fault::Unreachable.of(error));
+                run.failed.get_or_insert(Fault::Unreachable.wrap(error));
                 self.stop();
                 // Whoever goes on with the others is told with the next run.
                 self.lost_between.push(loss);
@@ -268,9 +253,6 @@ impl Coordinator {
     }
 
     /// A worker said something.
-    ///
-    /// # Errors
-    /// It makes no sense now: the worker is to be lost.
     pub fn hear(&mut self, index: usize, message: FromWorker, now_ns: u64) -> Result<()> {
         let member = &mut self.members[index];
         if member.standing == Standing::Lost {
@@ -308,7 +290,8 @@ impl Coordinator {
                 if let (Some(run), true) = (&mut self.run, is_part) {
                     // One that was told to stop before it began says so here.
                     if !run.stopping {
-                        run.failed.get_or_insert(Fault::Environment.of(anyhow::anyhow!("{}: {message}", member.name)));
+                        run.failed
+                            .get_or_insert(Fault::Environment.wrap(anyhow::anyhow!("{}: {message}", member.name)));
                     }
                     self.stop();
                 }
@@ -391,9 +374,6 @@ impl Coordinator {
     }
 
     /// What came of the run: what all loops of all workers did, merged, and who was lost.
-    ///
-    /// # Errors
-    /// It did not take place, or nobody is left who could tell of it.
     pub fn finish(&mut self) -> Result<Outcome> {
         let run = self.run.take().unwrap_or_default();
         if let Some(error) = run.failed {
@@ -415,11 +395,11 @@ impl Coordinator {
         let began_ns = run.begins_ns.unwrap_or(0);
         let left = run.size - run.losses.len();
         let went_on = self.on_loss == OnLoss::GoOn;
-        let told = |Loss { name, why, at_ns }: &Loss| {
+        let message = |Loss { name, why, at_ns }: &Loss| {
             let after = format_duration(at_ns.saturating_sub(began_ns) as f64);
-            let of = run.size;
+            let all = run.size;
             let rest = match went_on {
-                true => format!("the other {left} of {of} went on: from then on the load was {left}/{of} of it"),
+                true => format!("the other {left} of {all} went on: from then on the load was {left}/{all} of it"),
                 false => "the others were stopped (--on-loss go-on lets them go on)".to_owned(),
             };
             format!("{name} was lost after {after}: {why}. What it did is not in the result; {rest}")
@@ -430,7 +410,7 @@ impl Coordinator {
         };
         let fault = if run.losses.is_empty() { Fault::Interrupted } else { Fault::Unreachable };
         let mut outcome = merged.ok_or_else(nobody).or_fault(fault)?;
-        outcome.losses = run.losses.iter().map(told).collect();
+        outcome.losses = run.losses.iter().map(message).collect();
         if !outcome.losses.is_empty() && !went_on {
             // The loss stopped it, not a person.
             outcome.stopped = false;

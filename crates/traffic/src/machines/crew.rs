@@ -39,28 +39,24 @@ const STRANGER_NS_MAX: u64 = 5_000_000_000;
 /// Accepted in one turn, so that those who are here get theirs.
 const ACCEPTS_PER_TURN: usize = 256;
 
-/// How often it is timed how far workers are.
+/// Number of round trips that are timed to learn how far workers are.
 const ROUNDS: usize = 10;
 
-/// Bytes of data in one message.
 const PIECE_BYTES: usize = 192 * 1024;
 
 /// How often it is looked whether somebody wants to stop or to see how it goes.
 const LOOKED_NS: u64 = 100_000_000;
 
-/// How often it is looked whether a plan is packed.
+/// Interval between checks whether a plan is packed, nanoseconds.
 const PACKING_NS: u64 = 5_000_000;
 
 /// How long the last words may take to leave, in nanoseconds.
 const LAST_WORDS_NS_MAX: u64 = 1_000_000_000;
 
-/// A load's workers, on this machine and others.
 #[derive(Debug)]
 pub struct Workers {
     inner: RefCell<Inner>,
-    /// Where they dial.
     pub address: SocketAddr,
-    /// What they need to be let in.
     pub token: Token,
     count: usize,
 }
@@ -77,7 +73,7 @@ struct Inner {
     /// The addresses that workers say they connect from, by worker.
     sources: BTreeMap<usize, IpAddr>,
     /// The answer of the worker that was asked to look.
-    seen: Option<Result<Seen, String>>,
+    answer: Option<Result<Seen, String>>,
     /// By worker, while it makes its part.
     watched: BTreeMap<usize, Watched>,
     /// Workers that were refused, and why, as far as that was told: they may ask again.
@@ -90,13 +86,12 @@ struct Inner {
 struct Peer {
     link: Link,
     since_ns: u64,
-    /// It last said something then.
     said_ns: u64,
     /// Its number, once it is known.
     member: Option<usize>,
     /// Data that are on their way to it, with what has left.
     sending: VecDeque<(String, usize)>,
-    /// It was told its last word.
+    /// Its last message was sent.
     is_leaving: bool,
 }
 
@@ -108,10 +103,6 @@ impl Peer {
 }
 
 impl Workers {
-    /// Waits at this address for so many workers to dial.
-    ///
-    /// # Errors
-    /// It cannot listen there.
     pub fn listen(address: SocketAddr, count: usize, on_loss: OnLoss, packer: Packer) -> Result<Workers> {
         let listener = TcpListener::bind(address).with_context(|| {
             format!("failed to listen at {address} for workers; name an address of this machine with --listen")
@@ -126,7 +117,7 @@ impl Workers {
             peers: Vec::new(),
             packer,
             sources: BTreeMap::new(),
-            seen: None,
+            answer: None,
             watched: BTreeMap::new(),
             refused: BTreeSet::new(),
             is_closed: false,
@@ -137,9 +128,6 @@ impl Workers {
     }
 
     /// Whether so many workers can make this load. What is packed for it is answered.
-    ///
-    /// # Errors
-    /// It has too little for each, or needs something of this machine.
     pub fn check(plan: &Plan, count: usize) -> Result<Packer> {
         plan.check().map_err(LoadError::Plan)?;
         plan.part(Share { index: 0, count: count as u32 }).map_err(LoadError::Plan)?;
@@ -150,9 +138,6 @@ impl Workers {
     }
 
     /// Waits until all have joined. `is_well` is asked now and then, and its error ends the wait.
-    ///
-    /// # Errors
-    /// Too few joined in the time, or something else is wrong with them.
     pub fn gather(&self, within: Duration, mut is_well: impl FnMut() -> Result<()>) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
         let until_ns = monotonic_ns() + within.as_nanos() as u64;
@@ -173,16 +158,12 @@ impl Workers {
         Ok(())
     }
 
-    /// How many loops the workers have.
     pub fn loops(&self) -> u32 {
         self.inner.borrow().coordinator.loops()
     }
 
     /// Asks the workers from where they connect to `to`. Answers how long a word to the furthest of them and its answer
     /// take, in nanoseconds, at the soonest of some times. Nobody joins any more.
-    ///
-    /// # Errors
-    /// One does not say it.
     pub fn way_to(&self, to: SocketAddr) -> Result<u64> {
         let mut inner = self.inner.borrow_mut();
         inner.is_closed = true;
@@ -216,22 +197,19 @@ impl Workers {
     }
 
     /// Asks the only worker what it sees of the processes that it was started for.
-    ///
-    /// # Errors
-    /// It sees nothing, or is lost.
-    pub fn look(&self, look: Look) -> Result<Seen> {
+    pub fn observe(&self, look: Look) -> Result<Seen> {
         let mut inner = self.inner.borrow_mut();
-        inner.seen = None;
+        inner.answer = None;
         for peer in inner.peers.iter_mut().filter(|peer| peer.is_worker()) {
             peer.link.say(&ToWorker::Look(look))?;
         }
         loop {
             inner.turn(LOOKED_NS, None)?;
-            if let Some(seen) = inner.seen.take() {
-                return seen.map_err(|why| anyhow!("the worker beside the server: {why}"));
+            if let Some(answer) = inner.answer.take() {
+                return answer.map_err(|why| anyhow!("the worker beside the server: {why}"));
             }
             if let Some(why) = inner.coordinator.lost_between() {
-                return Err(Fault::Unreachable.of(anyhow!(why)));
+                return Err(Fault::Unreachable.wrap(anyhow!(why)));
             }
         }
     }
@@ -239,9 +217,6 @@ impl Workers {
     /// Runs the plan as [`Crew::run`]; `held`: with the sessions of earlier runs. `look` is called every tenth of a
     /// second at least, with the moment at which the run begins as soon as that is known, in nanoseconds of the
     /// monotonic clock; it answers whether the run is to end.
-    ///
-    /// # Errors
-    /// The errors of [`Crew::run`].
     pub fn carry_out(
         &self,
         plan: &Plan,
@@ -269,9 +244,6 @@ impl Workers {
 
     /// Attends to the workers, which would leave a silent coordinator, until there is something to read here, or
     /// `stop` is set.
-    ///
-    /// # Errors
-    /// The system does not let it wait.
     pub fn attend(&self, input: BorrowedFd<'_>, stop: &AtomicBool) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
         while !stop.load(Ordering::Relaxed) && !inner.turn(LOOKED_NS, Some(input))? {}
@@ -376,7 +348,6 @@ impl Inner {
         Link::new(ServerConnection::new(Arc::clone(&self.tls))?.into(), socket)
     }
 
-    /// Takes what a peer says.
     fn receive(&mut self, at: usize) -> Result<()> {
         let lines = self.peers[at].link.receive()?;
         let peer = &mut self.peers[at];
@@ -398,7 +369,7 @@ impl Inner {
                         watched.pass_on(tlsdyno_engine::load::Snapshot { at_ns, ..*snapshot }, &latencies);
                     }
                 }
-                (Some(_), FromWorker::Seen(seen)) => self.seen = Some(seen),
+                (Some(_), FromWorker::Seen(answer)) => self.answer = Some(answer),
                 (Some(member), FromWorker::ConnectsFrom { ip }) => drop(self.sources.insert(member, ip)),
                 (Some(member), message) => self.coordinator.hear(member, message, monotonic_ns())?,
             }
@@ -434,7 +405,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Has nothing more to do with a peer.
     fn forget(&mut self, at: usize, why: &str) {
         let peer = self.peers.swap_remove(at);
         let Some(member) = peer.member else { return };

@@ -20,35 +20,29 @@ use super::gather::{Gathered, gather};
 pub struct FarCpu {
     /// `None` once it is over.
     asks: Option<(Sender<Look>, UnixStream)>,
-    seen: Receiver<Result<Seen>>,
+    answers: Receiver<Result<Seen>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FarCpu {
     /// Waits for the one worker that is asked for. It reads the CPU time of `pid`, or of whoever listens at `server`.
-    ///
-    /// # Errors
-    /// It does not come.
     pub fn gather(model: &WorkersModel, server: SocketAddr, pid: Option<u32>, stop: &AtomicBool) -> Result<FarCpu> {
-        let whose = pid.map_or_else(|| server.to_string(), |pid| pid.to_string());
-        let arguments = ["--cpu-of".to_owned(), whose];
+        let process = pid.map_or_else(|| server.to_string(), |pid| pid.to_string());
+        let arguments = ["--cpu-of".to_owned(), process];
         let gathered = gather(model, Packer::default(), server, &arguments, stop)?;
         let (woken, wakes) = UnixStream::pair().context("make a pair of sockets")?;
         let (asks, asked) = channel();
-        let (tells, seen) = channel();
+        let (tells, answers) = channel();
         let thread = thread::spawn(move || attend(&gathered, &asked, &woken, &tells));
-        Ok(FarCpu { asks: Some((asks, wakes)), seen, thread: Some(thread) })
+        Ok(FarCpu { asks: Some((asks, wakes)), answers, thread: Some(thread) })
     }
 
     /// What the worker sees.
-    ///
-    /// # Errors
-    /// It sees nothing, or is lost.
-    pub fn look(&mut self, look: Look) -> Result<Seen> {
+    pub fn observe(&mut self, look: Look) -> Result<Seen> {
         let (asks, wakes) = self.asks.as_mut().context("the worker was dismissed")?;
         ensure!(asks.send(look).is_ok(), "nobody attends to the worker any more");
         wakes.write_all(&[0]).context("wake who attends to the worker")?;
-        self.seen.recv().context("nobody attends to the worker any more")?
+        self.answers.recv().context("nobody attends to the worker any more")?
     }
 }
 
@@ -62,13 +56,13 @@ impl Drop for FarCpu {
     }
 }
 
-/// Until nobody asks any more.
+/// Serves requests until nobody asks any more.
 fn attend(gathered: &Gathered, asked: &Receiver<Look>, mut woken: &UnixStream, tells: &Sender<Result<Seen>>) {
     let never = AtomicBool::new(false);
     while gathered.workers.attend(woken.as_fd(), &never).is_ok() {
         let _ = woken.read(&mut [0]);
         let Ok(look) = asked.recv() else { return };
-        if tells.send(gathered.workers.look(look)).is_err() {
+        if tells.send(gathered.workers.observe(look)).is_err() {
             return;
         }
     }

@@ -21,10 +21,8 @@ use super::ssh::Ssh;
 use super::token::Token;
 use crate::load::threads::Threads;
 
-/// Workers that have joined, and what started them.
 #[derive(Debug)]
 pub struct Gathered {
-    /// They make the load.
     pub workers: Workers,
     launched: Launched,
     _token_file: Option<TokenFile>,
@@ -70,9 +68,6 @@ pub fn arguments_of_worker(may_load: &[String], threads: Option<Threads>) -> Vec
 }
 
 /// What the engine Kubernetes would be given for workers of this image, as JSON.
-///
-/// # Errors
-/// It cannot be encoded.
 pub fn manifest(model: &WorkersModel, image: &str, may_load: &[String], threads: Option<Threads>) -> Result<String> {
     let arguments = arguments_of_worker(may_load, threads);
     let address = model.listen.map_or("COORDINATOR:0".to_owned(), |listen| listen.0.to_string());
@@ -92,9 +87,6 @@ fn name_of_job() -> Result<String> {
 
 /// Gets the workers together that are asked for, which will have to load this server. `packer`: what was packed for
 /// them already; `arguments`: what each is given.
-///
-/// # Errors
-/// They cannot be started, or do not come.
 pub fn gather(
     model: &WorkersModel,
     packer: Packer,
@@ -144,7 +136,7 @@ fn launched(model: &WorkersModel, workers: &Workers, pods: &Pods) -> Result<Laun
                 "nothing starts the {count} workers; give --launch COMMAND or --engine, or --token-file FILE and start \
                  them yourself"
             );
-            Err(Fault::Usage.of(error))
+            Err(Fault::Usage.wrap(error))
         }
     }
 }
@@ -157,7 +149,7 @@ impl Gathered {
             interrupt::check(stop).context("stopped before all workers had joined")?;
             launched.check()?;
             match lookout.as_mut().and_then(Lookout::hopeless) {
-                Some(why) => Err(Fault::Environment.of(anyhow!(why))),
+                Some(why) => Err(Fault::Environment.wrap(anyhow!(why))),
                 None => Ok(()),
             }
         };
@@ -165,8 +157,9 @@ impl Gathered {
         if fault_of(&error) != Some(Fault::Unreachable) {
             return Err(error);
         }
-        let said = launched.said();
-        let error = if said.is_empty() { error } else { error.context(format!("what starts workers wrote: {said}")) };
+        let output = launched.output();
+        let error =
+            if output.is_empty() { error } else { error.context(format!("what starts workers wrote: {output}")) };
         Err(match lookout.as_ref().and_then(|lookout| lookout.missing.clone()) {
             Some(why) => error.context(why),
             None => error,

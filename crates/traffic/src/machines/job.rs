@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::{affinity, open_files};
-use tlsdyno_engine::load::{Outcome, Plan, Target, Until};
+use tlsdyno_engine::load::{LoadTarget, Outcome, Plan, Until};
 use tlsdyno_record::model::job::{Job, Makers, Reply, Run};
 use tlsdyno_record::model::packed::Data;
 use tlsdyno_record::model::{Network, OnLoss, WorkersModel};
@@ -27,13 +27,9 @@ use crate::load::client;
 use crate::load::threads::{Loops, Stores};
 use crate::network::{self, Relay};
 
-/// Most bytes of a job file.
 const JOB_BYTES_MAX: u64 = 1 << 30;
 
 /// Reads the job, and answers the runner's commands until there are no more.
-///
-/// # Errors
-/// The job cannot be done, its workers do not come, or the runner is gone.
 pub fn serve(path: &Path, stop: &AtomicBool) -> Result<()> {
     let job = read(path).or_fault(Fault::Input)?;
     // The runner killed in mid-block leaves nobody to load for; the end of standard input is only seen between blocks.
@@ -58,7 +54,6 @@ fn read(path: &Path) -> Result<Job> {
     serde_json::from_slice(&text).with_context(|| format!("the job file {} is malformed", path.display()))
 }
 
-/// The plans of a job.
 fn plans(job: &Job) -> Result<Vec<Plan>> {
     let data = job.data.iter().map(|(hash, text)| Ok((hash.clone(), STANDARD.decode(text)?.into())));
     let data: Data = data.collect::<Result<_>>().context("the data of the job are damaged")?;
@@ -70,7 +65,6 @@ fn plans(job: &Job) -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// The plan of a command.
 fn plan_of(plans: &[Plan], run: &Run) -> Result<Plan> {
     let plan = plans.get(run.plan_number).with_context(|| format!("the job has no plan {}", run.plan_number))?;
     ensure!(!run.users.is_empty(), "the block has no users");
@@ -78,7 +72,7 @@ fn plan_of(plans: &[Plan], run: &Run) -> Result<Plan> {
         Until::Elapsed(for_ns) => Until::Elapsed(plan.lead_in_ns + for_ns),
         until => until,
     };
-    let target = Target { address: run.address, ..plan.target.clone() };
+    let target = LoadTarget { address: run.address, ..plan.target.clone() };
     Ok(Plan { target, users: run.users.clone(), until, pacing: plan.pacing.seeded(run.seed), ..plan.clone() })
 }
 
@@ -148,7 +142,6 @@ fn serve_here(
     })
 }
 
-/// Has workers make it.
 fn serve_by_workers(plans: &[Plan], model: &WorkersModel, stop: &AtomicBool, output: &mut impl Write) -> Result<()> {
     let target = plans.first().context("the job has no plan")?.target.address;
     // What the user has this tool start is the user's to load.
@@ -247,7 +240,7 @@ mod tests {
             batch_ns: 0,
         };
         let address = "127.0.0.1:1".parse().unwrap();
-        let target = Target { address, host: "localhost".to_owned(), tls: None };
+        let target = LoadTarget { address, host: "localhost".to_owned(), tls: None };
         let plans = [Plan::new(target, Arc::new(workload), connections)];
         let command = |plan_number: usize, users: std::ops::Range<u32>, laps: u64| {
             serde_json::to_string(&Run { plan_number, address, users, until: Until::Laps(laps), seed: 0, held: None })

@@ -14,16 +14,12 @@ use super::token::Token;
 /// How often Kubernetes is asked whether its pods can start.
 const ASKED: Duration = Duration::from_secs(2);
 
-/// What the Job runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pods<'a> {
-    /// Name of Job and Secret.
     pub name: &'a str,
     /// An image with `tlsdyno` as its entry point.
     pub image: &'a str,
-    /// Where the coordinator listens.
     pub address: &'a str,
-    /// How many pods.
     pub workers: usize,
     /// What comes behind `tlsdyno worker`.
     pub arguments: &'a [String],
@@ -67,10 +63,10 @@ impl Pods<'_> {
 
     /// The command that makes them, and the one that removes them.
     pub fn order(&self, token: &Token) -> Order {
-        let words = ["kubectl", "create", "-f", "-"].map(str::to_owned).to_vec();
+        let command = ["kubectl", "create", "-f", "-"].map(str::to_owned).to_vec();
         let undo = ["kubectl", "delete", "--ignore-not-found", "--wait=false", "--request-timeout=4s", "job,secret"];
         let input = self.manifest(Some(token)).to_string().into_bytes();
-        Order { words, input, undo: undo.into_iter().chain([self.name]).map(str::to_owned).collect() }
+        Order { command, input, undo: undo.into_iter().chain([self.name]).map(str::to_owned).collect() }
     }
 
     /// Asks for the pods. The answer comes in the file when the command has ended.
@@ -96,7 +92,6 @@ pub struct Lookout<'a> {
 }
 
 impl<'a> Lookout<'a> {
-    /// For these pods.
     pub fn new(pods: &'a Pods<'a>) -> Lookout<'a> {
         Lookout { pods, asked: Instant::now(), asking: None, missing: None }
     }
@@ -132,7 +127,6 @@ impl Drop for Lookout<'_> {
     }
 }
 
-/// The same of kubectl's answer.
 fn hopeless(pods: &Value) -> Option<String> {
     pods["items"].as_array()?.iter().find_map(|pod| {
         pod["status"]["containerStatuses"].as_array()?.iter().find_map(|container| {
@@ -172,7 +166,6 @@ fn missing(pods: &Value, wanted: &Pods) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// An answer with a pod of each status.
     fn pods(statuses: &[Value]) -> Value {
         let pod = |(index, status)| json!({"metadata": {"name": format!("pod-{index}")}, "status": status});
         json!({"items": statuses.iter().enumerate().map(pod).collect::<Vec<_>>()})
@@ -185,13 +178,13 @@ mod tests {
     #[test]
     fn a_container_that_cannot_start_or_has_failed_is_told_in_its_words() {
         let running = container(json!({"running": {}}));
-        let of = |state: Value| hopeless(&pods(&[running.clone(), json!({"phase": "Pending"}), container(state)]));
+        let reason = |state: Value| hopeless(&pods(&[running.clone(), json!({"phase": "Pending"}), container(state)]));
         let failed = json!({"terminated": {"exitCode": 4, "reason": "Error", "message": "no \u{1b}coordinator\n"}});
-        assert_eq!(of(failed).unwrap(), "pod-2 ended with code 4: Error: no \\u{1b}coordinator");
+        assert_eq!(reason(failed).unwrap(), "pod-2 ended with code 4: Error: no \\u{1b}coordinator");
         let image = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
-        assert_eq!(of(image).unwrap(), "pod-2 cannot start: ErrImagePull: not found");
-        assert_eq!(of(json!({"waiting": {"reason": "ContainerCreating"}})), None);
-        assert_eq!(of(json!({"terminated": {"exitCode": 0, "reason": "Completed"}})), None);
+        assert_eq!(reason(image).unwrap(), "pod-2 cannot start: ErrImagePull: not found");
+        assert_eq!(reason(json!({"waiting": {"reason": "ContainerCreating"}})), None);
+        assert_eq!(reason(json!({"terminated": {"exitCode": 0, "reason": "Completed"}})), None);
     }
 
     #[test]
@@ -199,10 +192,10 @@ mod tests {
         let wanted = Pods { name: "load", image: "image", address: "192.0.2.1:7000", workers: 2, arguments: &[] };
         let condition = |status: &str| json!({"type": "PodScheduled", "status": status, "message": "no room"});
         let scheduled = |status: &str| json!({"conditions": [condition(status)]});
-        let of = |statuses: &[Value]| missing(&pods(statuses), &wanted);
-        let full = of(&[scheduled("True"), scheduled("False")]);
+        let lack = |statuses: &[Value]| missing(&pods(statuses), &wanted);
+        let full = lack(&[scheduled("True"), scheduled("False")]);
         assert_eq!(full.unwrap(), "pod-1 has no node: no room");
-        assert!(of(&[scheduled("True")]).unwrap().contains("1 of 2 pods were made"));
-        assert_eq!(of(&[scheduled("True"), scheduled("True")]), None);
+        assert!(lack(&[scheduled("True")]).unwrap().contains("1 of 2 pods were made"));
+        assert_eq!(lack(&[scheduled("True"), scheduled("True")]), None);
     }
 }

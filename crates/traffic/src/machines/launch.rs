@@ -17,27 +17,24 @@ use super::token::Token;
 /// How long commands have to end by themselves when their workers were told to, before they are ended.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The same after they were asked to.
+/// How long commands have to end after SIGTERM, before they are killed.
 const GRACE_AFTER_ASKED: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether they have.
+/// Pause between two checks whether they have ended.
 const LOOKED: Duration = Duration::from_millis(20);
 
 /// Of what a command wrote, so many bytes are shown when it failed.
 const SHOWN_BYTES: u64 = 2000;
 
-/// A command that starts workers.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
-    /// The program and its arguments.
-    pub words: Vec<String>,
+    pub command: Vec<String>,
     /// What it gets on standard input, which then ends.
     pub input: Vec<u8>,
-    /// What undoes it, where ending the command does not end the workers.
+    /// The command that ends the workers, where ending this one does not.
     pub undo: Vec<String>,
 }
 
-/// Commands that run.
 #[derive(Debug, Default)]
 pub struct Launched {
     started: Vec<Started>,
@@ -55,9 +52,6 @@ struct Started {
 
 /// A command of --launch: `{address}`, `{token_file}`, `{worker}` and `{workers}` stand for what they say. It is run
 /// for each worker, or, if it has `{workers}`, once for all.
-///
-/// # Errors
-/// A shell or a file is not to be had.
 pub fn by_template(template: &str, address: &str, token: &Token, workers: usize) -> Result<Launched> {
     let directory = tempfile::tempdir().context("make a directory for the token file")?;
     let token_file = directory.path().join("token");
@@ -69,7 +63,7 @@ pub fn by_template(template: &str, address: &str, token: &Token, workers: usize)
             .replace("{token_file}", &quote(&token_file.to_string_lossy()))
             .replace("{worker}", &worker.to_string())
             .replace("{workers}", &workers.to_string());
-        Order { words: vec!["/bin/sh".to_owned(), "-c".to_owned(), command], ..Order::default() }
+        Order { command: vec!["/bin/sh".to_owned(), "-c".to_owned(), command], ..Order::default() }
     });
     let mut launched = run(orders.collect())?;
     launched._directory = Some(directory);
@@ -77,9 +71,6 @@ pub fn by_template(template: &str, address: &str, token: &Token, workers: usize)
 }
 
 /// Runs the commands.
-///
-/// # Errors
-/// One of the programs is not there.
 pub fn run(orders: Vec<Order>) -> Result<Launched> {
     let mut launched = Launched::default();
     for order in orders {
@@ -89,17 +80,17 @@ pub fn run(orders: Vec<Order>) -> Result<Launched> {
 }
 
 /// Runs a command that undoes another. It may wait for somebody who does not answer: then it is ended.
-fn undo(words: &[String]) -> Result<()> {
-    let mut undoing = run(vec![Order { words: words.to_vec(), ..Order::default() }])?;
+fn undo(command: &[String]) -> Result<()> {
+    let mut undoing = run(vec![Order { command: command.to_vec(), ..Order::default() }])?;
     ensure!(undoing.wait(GRACE), "it took more than {} s", GRACE.as_secs());
     let one = &mut undoing.started[0];
-    ensure!(one.ended.is_some_and(|status| status.success()), "{}", one.said());
+    ensure!(one.ended.is_some_and(|status| status.success()), "{}", one.output());
     Ok(())
 }
 
 fn start(order: Order) -> Result<Started> {
     let output = tempfile::tempfile().context("make a file for what a command writes")?;
-    let (program, arguments) = order.words.split_first().context("there is no command")?;
+    let (program, arguments) = order.command.split_first().context("there is no command")?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -115,10 +106,6 @@ fn start(order: Order) -> Result<Started> {
 }
 
 impl Launched {
-    /// Whether all may still bring workers.
-    ///
-    /// # Errors
-    /// One ended with a failure; has what it wrote.
     pub fn check(&mut self) -> Result<()> {
         for started in &mut self.started {
             if started.has_ended()
@@ -129,19 +116,20 @@ impl Launched {
                     Some(signal) => format!("was ended by signal {signal}"),
                     None => format!("ended with code {}", status.code().unwrap_or_default()),
                 };
-                let said = started.said();
-                let said = if said.is_empty() { "and wrote nothing".to_owned() } else { format!("and wrote: {said}") };
-                let command = shell_words::join(&started.order.words);
-                let error = anyhow!("the command that starts workers {how} {said} (it is `{command}`)");
-                return Err(Fault::Environment.of(error));
+                let output = started.output();
+                let output =
+                    if output.is_empty() { "and wrote nothing".to_owned() } else { format!("and wrote: {output}") };
+                let command = shell_words::join(&started.order.command);
+                let error = anyhow!("the command that starts workers {how} {output} (it is `{command}`)");
+                return Err(Fault::Environment.wrap(error));
             }
         }
         Ok(())
     }
 
-    /// What they wrote so far.
-    pub fn said(&mut self) -> String {
-        let all: Vec<String> = self.started.iter_mut().map(Started::said).filter(|said| !said.is_empty()).collect();
+    pub fn output(&mut self) -> String {
+        let all: Vec<String> =
+            self.started.iter_mut().map(Started::output).filter(|output| !output.is_empty()).collect();
         all.join("; ")
     }
 
@@ -158,9 +146,9 @@ impl Drop for Launched {
         if self.started.iter().any(|started| !started.order.undo.is_empty()) {
             self.wait(GRACE);
         }
-        for words in self.started.iter().map(|started| &started.order.undo).filter(|undo| !undo.is_empty()) {
-            if let Err(why) = undo(words) {
-                tell!("warning: `{}` failed, and may have left something: {why:#}", words.join(" "));
+        for command in self.started.iter().map(|started| &started.order.undo).filter(|undo| !undo.is_empty()) {
+            if let Err(why) = undo(command) {
+                tell!("warning: `{}` failed, and may have left something: {why:#}", command.join(" "));
             }
         }
         for (signal, grace) in [(Signal::TERM, GRACE), (Signal::KILL, GRACE_AFTER_ASKED)] {
@@ -184,8 +172,7 @@ impl Started {
         self.ended.is_some()
     }
 
-    /// The end of what it wrote.
-    fn said(&mut self) -> String {
+    fn output(&mut self) -> String {
         let mut text = Vec::new();
         let length = self.output.metadata().map_or(0, |file| file.len());
         // What cannot be read is not shown.

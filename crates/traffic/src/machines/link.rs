@@ -16,31 +16,23 @@ pub const LINE_BYTES_MAX: usize = 64 << 20;
 /// Longest line of one that is not known yet, in bytes.
 pub const FIRST_LINE_BYTES_MAX: usize = 4096;
 
-/// Bytes taken from TLS at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// One end.
 #[derive(Debug)]
 pub struct Link {
     tls: Connection,
     socket: TcpStream,
     /// Received, and not yet a whole line.
     input: Vec<u8>,
-    /// Of these, so many were looked through and have no end of line.
+    /// Bytes of the input that were searched and hold no end of line.
     searched: usize,
-    /// Longest line that is taken.
     line_bytes_max: usize,
     /// To be sent, not yet taken by TLS.
     output: VecDeque<u8>,
-    /// Something came since somebody asked.
     has_heard: bool,
 }
 
 impl Link {
-    /// A link over a connected socket.
-    ///
-    /// # Errors
-    /// The socket cannot be set up.
     pub fn new(tls: Connection, socket: TcpStream) -> Result<Link> {
         socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true)).context("set up a socket")?;
         let (input, output) = (Vec::new(), VecDeque::new());
@@ -52,20 +44,14 @@ impl Link {
         self.line_bytes_max = LINE_BYTES_MAX;
     }
 
-    /// To be waited for.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// The address of the other end.
-    ///
-    /// # Errors
-    /// The connection is gone.
     pub fn peer(&self) -> std::io::Result<IpAddr> {
         self.socket.peer_addr().map(|address| address.ip())
     }
 
-    /// What for.
     pub fn waits_for(&self) -> PollFlags {
         let write = !self.output.is_empty() || self.tls.wants_write();
         if write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }
@@ -83,19 +69,12 @@ impl Link {
     }
 
     /// Says something; it leaves with [`Link::send`].
-    ///
-    /// # Errors
-    /// It cannot be encoded.
     pub fn say(&mut self, message: &impl Serialize) -> Result<()> {
         serde_json::to_writer(&mut self.output, message).context("encode a message")?;
         self.output.push_back(b'\n');
         Ok(())
     }
 
-    /// Sends as much as the socket takes.
-    ///
-    /// # Errors
-    /// The peer is gone.
     pub fn send(&mut self) -> Result<()> {
         loop {
             if !self.tls.is_handshaking() && !self.output.is_empty() {
@@ -115,9 +94,6 @@ impl Link {
     }
 
     /// Takes what there is and answers the whole lines of it. Nothing means nothing yet.
-    ///
-    /// # Errors
-    /// The peer closed the connection, is somebody else, or says too much.
     pub fn receive(&mut self) -> Result<Vec<String>> {
         let closed = match self.tls.read_tls(&mut self.socket) {
             Ok(0) => true,

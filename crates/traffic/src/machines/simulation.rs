@@ -19,7 +19,6 @@ use crate::load::url::Url;
 
 const MS: u64 = 1_000_000;
 
-/// Hits of the whole load, which its loops divide.
 const HITS: u64 = 100_000;
 
 #[derive(clap::Parser)]
@@ -28,7 +27,6 @@ struct Flags {
     options: Options,
 }
 
-/// A worker that is played.
 struct Played {
     /// Its clock is ahead by so much, and runs faster by so many millionths.
     ahead_ns: i64,
@@ -36,7 +34,7 @@ struct Played {
     loops: u32,
     /// Loops before its own, and all.
     place: (u32, u32),
-    /// What is the last that it hears.
+    /// The message that kills the worker.
     dies_of: Option<fn(&ToWorker) -> bool>,
     is_dead: bool,
     begins_ns: Option<u64>,
@@ -48,7 +46,6 @@ impl Played {
         (now_ns as i64 + drift_ns + self.ahead_ns) as u64
     }
 
-    /// The moment by the true clock.
     fn true_ns(&self, own_ns: u64) -> u64 {
         let without = own_ns as i64 - self.ahead_ns;
         (without - without / 1_000_000 * self.drift_ppm) as u64
@@ -77,7 +74,6 @@ fn outcome(share: Share, began_ns: u64) -> Outcome {
     }
 }
 
-/// A network in virtual time.
 struct Simulation {
     coordinator: Coordinator,
     workers: Vec<Played>,
@@ -88,7 +84,6 @@ struct Simulation {
     messages: BTreeMap<u64, (usize, Result<ToWorker, FromWorker>)>,
     said: u64,
     way_ns_max: u64,
-    /// How long loads last.
     lasts_ns: u64,
 }
 
@@ -207,7 +202,6 @@ fn load() -> LoadPlan {
     LoadPlan { packed, before_count: 0, loops: 0, held: None, watched: false, latencies: false }
 }
 
-/// The most memory that this process ever had.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
@@ -216,7 +210,7 @@ fn peak_bytes() -> u64 {
 
 #[test]
 fn many_workers_do_bit_for_bit_what_one_does() {
-    let of = |workers: usize, loops: u32| {
+    let simulated = |workers: usize, loops: u32| {
         let outcome = Simulation::new(workers, loops, 2 * MS, OnLoss::Stop).run(&load()).unwrap();
         assert_eq!((outcome.losses.len(), outcome.parts.len()), (0, workers * loops as usize));
         outcome
@@ -226,7 +220,7 @@ fn many_workers_do_bit_for_bit_what_one_does() {
     };
     let here = what(merge(vec![("here".to_owned(), outcome(Share::default(), 0))]).unwrap());
     for (workers, loops) in [(1, 1), (1, 8), (8, 1), (2, 4), (4, 2), (96, 1)] {
-        assert_eq!(what(of(workers, loops)), here, "{workers} workers with {loops} loops");
+        assert_eq!(what(simulated(workers, loops)), here, "{workers} workers with {loops} loops");
     }
 }
 

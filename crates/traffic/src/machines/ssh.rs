@@ -22,12 +22,10 @@ const PORTS: u16 = 12_000;
 /// ssh's exit code where it was ssh that failed.
 const SSH_FAILED: i32 = 255;
 
-/// How workers get to their machines.
 #[derive(Debug)]
 pub struct Ssh<'a> {
     /// `ssh`, and options for it.
     pub command: &'a str,
-    /// Where to.
     pub hosts: &'a [String],
     /// What comes behind `tlsdyno worker`.
     pub arguments: &'a [String],
@@ -35,9 +33,6 @@ pub struct Ssh<'a> {
 
 impl Ssh<'_> {
     /// The commands that start the workers. The program is where they need it by then.
-    ///
-    /// # Errors
-    /// A machine cannot be reached, is of another kind, or has no room.
     pub fn orders(&self, coordinator: SocketAddr, token: &Token) -> Result<Vec<Order>> {
         let program = std::fs::read(program::core()?).context("failed to read this program")?;
         let hash = hash_of(&program);
@@ -60,22 +55,26 @@ impl Ssh<'_> {
             let script = format!("exec {program} worker --join 127.0.0.1:{port} --token-file - {arguments}");
             let tunnel = format!("127.0.0.1:{port}:{coordinator}");
             let options = ["-o", "ExitOnForwardFailure=yes", "-R", &tunnel];
-            Order { words: self.words(&options, host, &script), input: token.text().into_bytes(), undo: Vec::new() }
+            Order {
+                command: self.command_line(&options, host, &script),
+                input: token.text().into_bytes(),
+                undo: Vec::new(),
+            }
         };
         Ok((0..).zip(self.hosts).map(order).collect())
     }
 
     /// ssh with these options, which runs a script on a host. Nobody is there to type a password.
-    fn words(&self, options: &[&str], host: &str, script: &str) -> Vec<String> {
-        let mut words: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
-        words.extend(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"].map(str::to_owned));
-        words.extend(options.iter().map(ToString::to_string));
+    fn command_line(&self, options: &[&str], host: &str, script: &str) -> Vec<String> {
+        let mut command_line: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
+        command_line.extend(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5"].map(str::to_owned));
+        command_line.extend(options.iter().map(ToString::to_string));
         // Behind `--` a host is never an option. Whatever the user's shell is, `sh` reads the script.
-        words.extend(["--".to_owned(), host.to_owned(), format!("sh -c {}", quote(script))]);
-        words
+        command_line.extend(["--".to_owned(), host.to_owned(), format!("sh -c {}", quote(script))]);
+        command_line
     }
 
-    /// Sees to it that the program is there.
+    /// Copies the program to the host, unless the host has this version.
     fn ship(&self, host: &str, program: &[u8], hash: &str) -> Result<()> {
         let path = path_of(hash);
         let look = format!("uname -sm; sha256sum < {path} 2>/dev/null | cut -c 1-64");
@@ -101,16 +100,15 @@ impl Ssh<'_> {
         self.say(host, &write, program).map(drop).with_context(|| format!("failed to copy the program to {host}"))
     }
 
-    /// Runs a script on a host and answers what it wrote.
     fn say(&self, host: &str, script: &str, input: &[u8]) -> Result<String> {
-        let words = self.words(&["-C"], host, script);
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
+        let command_line = self.command_line(&["-C"], host, script);
+        let mut child = Command::new(&command_line[0])
+            .args(&command_line[1..])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("failed to run `{}`; is it installed?", words[0]))
+            .with_context(|| format!("failed to run `{}`; is it installed?", command_line[0]))
             .or_fault(Fault::Environment)?;
         let given = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input));
         let output = child.wait_with_output().context("wait for ssh")?;
@@ -119,13 +117,13 @@ impl Ssh<'_> {
             let failed = anyhow!("`{} {host}` failed: {}", self.command, visible(said.trim()));
             // Any other code is that of the script, which ran.
             if output.status.code() != Some(SSH_FAILED) {
-                return Err(Fault::Environment.of(failed));
+                return Err(Fault::Environment.wrap(failed));
             }
             let error = anyhow!(
                 "{failed}. It must work without a password: try `{} -o BatchMode=yes {host} true`",
                 self.command
             );
-            return Err(Fault::Unreachable.of(error));
+            return Err(Fault::Unreachable.wrap(error));
         }
         match given {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("write to ssh"),
@@ -147,8 +145,8 @@ mod tests {
     fn neither_token_nor_option_can_come_from_a_host() {
         let arguments = ["--may-load".to_owned(), "a b".to_owned()];
         let ssh = Ssh { command: "ssh -F x", hosts: &[], arguments: &arguments };
-        let words = ssh.words(&["-C"], "-oProxyCommand=x", "echo 'a'");
-        assert_eq!(words[..3], ["ssh", "-F", "x"]);
-        assert_eq!(words[words.len() - 3..], ["--", "-oProxyCommand=x", r"sh -c 'echo '\''a'\'''"]);
+        let command_line = ssh.command_line(&["-C"], "-oProxyCommand=x", "echo 'a'");
+        assert_eq!(command_line[..3], ["ssh", "-F", "x"]);
+        assert_eq!(command_line[command_line.len() - 3..], ["--", "-oProxyCommand=x", r"sh -c 'echo '\''a'\'''"]);
     }
 }

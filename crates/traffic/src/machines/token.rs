@@ -16,16 +16,13 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-/// The first line of a token file.
 const HEAD: &str = "tlsdyno token 2";
 
-/// Longest token file, in bytes.
 const FILE_BYTES_MAX: u64 = 4096;
 
 /// The name in the certificate. Nobody is known by it.
 const NAME: &str = "coordinator.tlsdyno.invalid";
 
-/// What both ends of a run know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     certificate: CertificateDer<'static>,
@@ -41,9 +38,6 @@ impl std::fmt::Debug for Token {
 
 impl Token {
     /// A token for a new run, with the coordinator's side of TLS.
-    ///
-    /// # Errors
-    /// There is no randomness, or no certificate can be made.
     pub fn new() -> Result<(Token, Arc<ServerConfig>)> {
         let certified = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("make a certificate")?;
         let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
@@ -59,9 +53,6 @@ impl Token {
     }
 
     /// Writes the token file, for its owner only.
-    ///
-    /// # Errors
-    /// It is there already, or cannot be written.
     pub fn write(&self, path: &Path) -> Result<std::fs::Metadata> {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path);
@@ -76,15 +67,10 @@ impl Token {
         written.with_context(|| format!("failed to write the token file {}", path.display()))
     }
 
-    /// As the file has it.
     pub fn text(&self) -> String {
         format!("{HEAD}\ncertificate {}\nsecret {}\n", STANDARD.encode(&self.certificate), self.secret)
     }
 
-    /// Reads a token file; `-` is standard input.
-    ///
-    /// # Errors
-    /// It cannot be read, is no token file, or others may read it too.
     pub fn read(path: &Path) -> Result<Token> {
         let mut text = String::new();
         let read = if path == Path::new("-") {
@@ -120,20 +106,16 @@ impl Token {
         is_whole.then_some(Token { certificate, secret })
     }
 
-    /// What a worker says to be known.
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// Whether that is it. Takes as long for every wrong one.
-    pub fn is_secret(&self, said: &str) -> bool {
-        said.len() == self.secret.len() && openssl::memcmp::eq(said.as_bytes(), self.secret.as_bytes())
+    /// Compares secrets in constant time.
+    pub fn is_secret(&self, candidate: &str) -> bool {
+        candidate.len() == self.secret.len() && openssl::memcmp::eq(candidate.as_bytes(), self.secret.as_bytes())
     }
 
     /// A worker's side of TLS.
-    ///
-    /// # Errors
-    /// TLS cannot be set up.
     pub fn client(&self) -> Result<rustls::ClientConnection> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).context("the certificate of the token cannot be used")?;

@@ -35,45 +35,38 @@ use crate::load::threads::{Crew, Loops, Stores};
 /// Pause after the first vain attempt to join the coordinator; each further one is twice as long.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The longest of them.
+/// Longest pause between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// Longest wait for something to happen, in nanoseconds.
 const WAIT_NS_MAX: u64 = 500_000_000;
 
-/// The same while somebody wants to know how it goes: the loop answers in its next turn.
+/// The same while a display waits for a snapshot: the loop answers in its next turn.
 const WAIT_NS_ASKED: u64 = 5_000_000;
 
 /// Answers questions about the processes whose CPU time a worker may read.
-pub type Eyes = RefCell<Box<dyn FnMut(Look) -> Result<Seen>>>;
+pub type CpuObserver = RefCell<Box<dyn FnMut(Look) -> Result<Seen>>>;
 
-/// What a worker is told on its command line.
 pub struct Setting {
     /// Where the coordinator is, HOST:PORT.
     pub join: String,
-    /// What it needs to be let in.
     pub token: Token,
     /// How long to try.
     pub within: Duration,
     /// Hosts that it may load besides this machine.
     pub may_load: Vec<String>,
-    /// The loops that make the load.
     pub loops: Loops,
     /// The processes that it may look into.
-    pub eyes: Option<Eyes>,
+    pub observer: Option<CpuObserver>,
 }
 
 /// Joins the coordinator and does what it says until it has nothing more to do, or `stop` is set. It is tried again
 /// before the coordinator listens, a tunnel to it stands, or it has a place for this worker.
-///
-/// # Errors
-/// The coordinator cannot be reached, is another one, refuses this worker, or falls silent.
 pub fn work(setting: &Setting, stop: &Arc<AtomicBool>) -> Result<()> {
     let until_ns = monotonic_ns() + setting.within.as_nanos() as u64;
     let mut pause = RETRY;
     loop {
         let failed = match attempt(&setting.join) {
-            Err(error) => Fault::Unreachable.of(error.context(format!(
+            Err(error) => Fault::Unreachable.wrap(error.context(format!(
                 "no coordinator at {}; it listens on loopback unless `load --listen` names an address that this \
                  machine reaches",
                 setting.join
@@ -121,17 +114,14 @@ fn attempt(join: &str) -> Result<TcpStream> {
 struct Worker<'a> {
     setting: &'a Setting,
     link: Link,
-    /// A loop has something to tell.
+    /// Readable when a loop has an event.
     wake: Arc<OwnedFd>,
-    /// Data of the load.
     data: Data,
-    /// Those that are coming.
     arriving: Vec<u8>,
     part: Option<Part>,
     /// A thread makes one load after the other: a new one would first have to be warmed up.
     jobs: Sender<LoadJob>,
     heard_ns: u64,
-    /// It last gave a sign of life.
     said_ns: u64,
     is_member: bool,
 }
@@ -139,36 +129,29 @@ struct Worker<'a> {
 /// A load, for the thread that makes one after the other.
 type LoadJob = Box<dyn FnOnce(&mut Kept) + Send>;
 
-/// What outlasts a load.
 #[derive(Debug, Default)]
 struct Kept {
     unpacker: Unpacker,
     stores: Stores,
-    /// Addresses of hosts that may be loaded.
     permitted: BTreeSet<IpAddr>,
 }
 
-/// The part of a load that is being made.
 struct Part {
     load: Box<LoadPlan>,
-    /// Data that have not come yet.
     missing: Vec<String>,
     stop: Arc<AtomicBool>,
-    /// Tells the loops when to begin.
     begin: Option<Sender<u64>>,
     events: Option<Receiver<Event>>,
     watcher: Option<Watcher>,
     is_asked: bool,
 }
 
-/// What the loops tell.
 enum Event {
     Ready,
     Ended(Result<Vec<(String, Outcome)>>),
 }
 
 impl<'a> Worker<'a> {
-    /// Says hello over a connection to the coordinator.
     fn new(setting: &'a Setting, socket: TcpStream) -> Result<Worker<'a>> {
         let mut link = Link::new(setting.token.client()?.into(), socket)?;
         link.trust();
@@ -229,7 +212,7 @@ impl<'a> Worker<'a> {
             }
             if now_ns.saturating_sub(self.heard_ns) >= SILENCE_NS_MAX {
                 let error = anyhow!("the coordinator has been silent for 5 s; it ended, or the network between is cut");
-                return Err(Fault::Unreachable.of(error));
+                return Err(Fault::Unreachable.wrap(error));
             }
             self.tell()?;
         }
@@ -251,7 +234,7 @@ impl<'a> Worker<'a> {
                 self.setting.join
             )),
         };
-        Fault::Unreachable.of(error)
+        Fault::Unreachable.wrap(error)
     }
 
     fn wait(&self) -> Result<()> {
@@ -285,9 +268,10 @@ impl<'a> Worker<'a> {
                 self.link.say(&FromWorker::ConnectsFrom { ip })?;
             }
             ToWorker::Look(look) => {
-                let eyes = self.setting.eyes.as_ref().context("this worker was started without --cpu-of");
-                let seen = eyes.and_then(|eyes| (eyes.borrow_mut())(look)).map_err(|error| format!("{error:#}"));
-                self.link.say(&FromWorker::Seen(seen))?;
+                let observer = self.setting.observer.as_ref().context("this worker was started without --cpu-of");
+                let answer =
+                    observer.and_then(|observer| (observer.borrow_mut())(look)).map_err(|error| format!("{error:#}"));
+                self.link.say(&FromWorker::Seen(answer))?;
             }
             ToWorker::Load(load) => self.prepare(load)?,
             ToWorker::Data { hash, bytes, is_last } => self.take(hash, &bytes, is_last)?,
@@ -324,7 +308,6 @@ impl<'a> Worker<'a> {
         self.link.say(&FromWorker::Reply(Reply::Error { message: message.to_owned(), fault: None }))
     }
 
-    /// Asks for the data that a load names.
     fn prepare(&mut self, load: Box<LoadPlan>) -> Result<()> {
         self.arriving.clear();
         let missing: Vec<String> = load.packed.named().filter(|hash| !self.data.contains_key(*hash)).cloned().collect();
@@ -337,7 +320,6 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes a piece of data.
     fn take(&mut self, hash: String, bytes: &str, is_last: bool) -> Result<()> {
         let bytes = STANDARD.decode(bytes).context("data of the coordinator are damaged")?;
         let held = |data: &Data| data.values().map(|data| data.len()).sum::<usize>();
@@ -363,7 +345,6 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Starts the loops, which then wait for the beginning.
     fn begin_when_complete(&mut self) {
         let Some(part) = self.part.as_mut().filter(|part| part.missing.is_empty() && part.events.is_none()) else {
             return;
@@ -404,7 +385,6 @@ impl<'a> Worker<'a> {
         let _ = self.jobs.send(job);
     }
 
-    /// Tells the coordinator what the loops have to tell.
     fn tell(&mut self) -> Result<()> {
         let Some(part) = &mut self.part else { return Ok(()) };
         if part.is_asked

@@ -9,7 +9,6 @@ use tlsdyno_wire::handshake;
 /// What a server may send before the client has acknowledged anything, bytes: ten segments of Ethernet (RFC 6928
 /// section 2).
 const INITIAL_WINDOW_BYTES: u64 = 14_600;
-/// Bytes of a segment.
 const SEGMENT_BYTES: u64 = 1_460;
 /// What stands for a certificate that the client has: its SHA-256 (RFC 7924 section 4).
 const HASH_BYTES: u64 = 32;
@@ -17,11 +16,9 @@ const HASH_BYTES: u64 = 32;
 const BATCHES: u32 = 12;
 const OF_BATCH: u32 = 50;
 
-/// A certificate as a server of TLS 1.3 sends it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// Bytes of the Certificate message.
     pub message_bytes: u64,
     /// Bytes of the CompressedCertificate message that zlib makes of it at its best level.
     pub compressed_bytes: u64,
@@ -36,17 +33,14 @@ pub struct Certificate {
 /// The server's flight with one form of its certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Form {
-    /// Which.
     pub name: &'static str,
-    /// Bytes of the message.
     pub message_bytes: u64,
-    /// Bytes of the flight.
     pub flight_bytes: u64,
 }
 
 impl Certificate {
-    /// Of this chain, the server's own certificate first.
-    pub fn of(chain_der: &[Vec<u8>], flight_bytes: u64, refused: Option<String>) -> Certificate {
+    /// `chain_der`: the server's own certificate first.
+    pub fn new(chain_der: &[Vec<u8>], flight_bytes: u64, refused: Option<String>) -> Certificate {
         let (message_bytes, body) = what_if_compressed(chain_der);
         let batch = |_| {
             let began = thread_cpu_ns();
@@ -78,7 +72,6 @@ impl Certificate {
 }
 
 impl Form {
-    /// Segments of the flight.
     pub fn segments(&self) -> u64 {
         self.flight_bytes.div_ceil(SEGMENT_BYTES)
     }
@@ -98,12 +91,12 @@ mod tests {
     fn a_long_chain_fits_the_initial_window_once_it_is_compressed() {
         let certificate = |byte: u8| (0..9_000u32).map(|at| if at % 3 == 0 { byte } else { at as u8 }).collect();
         let chain: Vec<Vec<u8>> = (0..2).map(certificate).collect();
-        let of = Certificate::of(&chain, 18_500, Some("no".to_owned()));
-        assert_eq!(of.message_bytes, 4 + 4 + 2 * (3 + 9_000 + 2));
-        let [plain, compressed, kept] = of.forms();
+        let certificate = Certificate::new(&chain, 18_500, Some("no".to_owned()));
+        assert_eq!(certificate.message_bytes, 4 + 4 + 2 * (3 + 9_000 + 2));
+        let [plain, compressed, kept] = certificate.forms();
         assert_eq!((plain.segments(), plain.round_trips(), compressed.round_trips()), (13, 2, 1));
-        assert_eq!(kept.flight_bytes, 18_500 - of.message_bytes + 32);
-        assert!(compressed.flight_bytes < 5_000 && of.inflating_ns().value > 0.0, "{of:?}");
+        assert_eq!(kept.flight_bytes, 18_500 - certificate.message_bytes + 32);
+        assert!(compressed.flight_bytes < 5_000 && certificate.inflating_ns().value > 0.0, "{certificate:?}");
         let trips = |flight_bytes| Form { flight_bytes, ..kept.clone() }.round_trips();
         assert_eq!([14_600, 14_601, 43_800, 43_801].map(trips), [1, 2, 2, 3]);
     }

@@ -21,7 +21,6 @@ pub struct Wide {
 type Queue = VecDeque<u64>;
 
 impl Wide {
-    /// One in which nothing is under way.
     pub fn new(network: Network) -> Wide {
         Wide { network, random: SplitMix64::new(network.seed), lines: Default::default() }
     }
@@ -110,7 +109,7 @@ mod tests {
             let one = packet(0, 7, 40);
             (0..100_000).map(|now| wide.travel(0, &one, now)).map(|travel| travel == Travel::Lost).collect::<Vec<_>>()
         };
-        let count = |of: &[bool]| of.iter().filter(|lost| **lost).count();
+        let count = |packets: &[bool]| packets.iter().filter(|lost| **lost).count();
         let first = lost("loss=1%");
         // Four standard deviations.
         assert!(count(&first).abs_diff(1000) < 126, "{}", count(&first));

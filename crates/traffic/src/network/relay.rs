@@ -31,7 +31,7 @@ const BATCH: usize = 64;
 const LATE_NS: u64 = 1_000_000;
 /// The relay works for so short a time that the scheduler need not make it wait, in nanoseconds.
 const TIME_SLICE_NS: u64 = 100_000;
-/// The least nice that a thread may be.
+/// The lowest nice value that a thread may have.
 const FIRST: i32 = -20;
 /// Networks at once: as many as 198.18.0.0/16 has third bytes.
 const NETWORKS_MAX: u32 = 256;
@@ -43,10 +43,8 @@ pub trait Link: Send {
     fn travel(&mut self, from: usize, packet: &[u8], now_ns: u64) -> Travel;
 }
 
-/// What becomes of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Travel {
-    /// The network loses it.
     Lost,
     /// The queue of its line is full.
     Dropped,
@@ -56,23 +54,19 @@ pub enum Travel {
     Answered(u64, Vec<u8>),
 }
 
-/// A relay that runs, with the namespaces at its ends.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where clients are.
     pub client: Namespace,
-    /// Where servers are.
     pub server: Namespace,
     /// What it measured of itself before, packets a second; 0: nothing.
     pub limit_per_second: u64,
     number: u32,
     shared: Arc<Shared>,
-    /// Closed to end it.
+    /// Closing it ends the relay.
     running: Option<OwnedFd>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What the thread and its owner both see.
 #[derive(Debug, Default)]
 struct Shared {
     counts: Mutex<Relayed>,
@@ -83,9 +77,6 @@ struct Shared {
 impl Relay {
     /// Begins to carry packets between two namespaces, on this CPU if one is named. Nothing is sent through a firewall
     /// of the client's namespace, which is nobody else's.
-    ///
-    /// # Errors
-    /// There is no TUN device, or it may not be used.
     pub fn start(client: Namespace, server: Namespace, link: Box<dyn Link>, cpu: Option<usize>) -> Result<Relay> {
         let open = || open_tun("tlsdyno%d").context("open /dev/net/tun");
         let (of_server, name) = server.within(open)??;
@@ -139,7 +130,6 @@ impl Relay {
         self.shared.is_direct.store(is_direct, Ordering::Relaxed);
     }
 
-    /// What it has done so far.
     pub fn counts(&self) -> Relayed {
         let counts = *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let missed = [&self.client, &self.server].map(|end| end.within(|| missed(self.number)).unwrap_or(0));
@@ -182,7 +172,6 @@ fn missed(number: u32) -> u64 {
 /// A packet under way: when it arrives, which one it was, at which end, and its bytes.
 type Packet = (u64, u64, usize, Vec<u8>);
 
-/// What the thread has.
 struct Carrier {
     ends: [File; 2],
     /// Hangs up when all is over.

@@ -18,16 +18,13 @@ use crate::load::threads::{Crew, Loops};
 
 /// How long the relay's limit is measured.
 const MEASURED: Duration = Duration::from_millis(100);
-/// How often it is looked whether all of that has arrived.
+/// Pause between two checks whether all of that has arrived.
 const LOOKED: Duration = Duration::from_millis(5);
 /// Bytes of data in a packet of the measurement: a full one.
 const FULL_BYTES: usize = 1472;
 
 /// Opens a network between a new namespace, where clients are, and this thread's, and measures what its relay can carry
 /// on this CPU.
-///
-/// # Errors
-/// It needs root; what else the system refuses.
 pub fn open(network: &Network, cpu: usize) -> Result<Relay> {
     let client = Namespace::create().map_err(remedy)?;
     let server = Namespace::current().map_err(remedy)?;
@@ -38,16 +35,12 @@ pub fn open(network: &Network, cpu: usize) -> Result<Relay> {
 }
 
 fn remedy(error: io::Error) -> anyhow::Error {
-    Fault::Environment.of(anyhow!(
+    Fault::Environment.wrap(anyhow!(
         "a network between clients and server is a relay between network namespaces, which only root may make \
          ({error}); run this command as root, or leave out the network"
     ))
 }
 
-/// Refuses a server that no such network leads to.
-///
-/// # Errors
-/// Says which one does.
 pub fn check_address(address: SocketAddr) -> Result<()> {
     ensure!(
         matches!(address, SocketAddr::V4(address) if address.ip().is_loopback()),
@@ -90,7 +83,6 @@ fn limit_per_second(relay: &Relay, cpu: usize) -> Result<u64> {
     Ok((arrived as f64 / elapsed.as_secs_f64()) as u64)
 }
 
-/// Loops whose connections go through a network.
 #[derive(Debug)]
 pub struct Through {
     relay: Relay,
@@ -99,9 +91,6 @@ pub struct Through {
 
 impl Through {
     /// Opens the network for these loops, whose CPU its relay shares: that of the first.
-    ///
-    /// # Errors
-    /// Those of [`open`].
     pub fn open(network: &Network, loops: Loops) -> Result<Through> {
         let cpu = loops.cpus[0].or_else(|| affinity::allowed().last().copied()).unwrap_or(0);
         Ok(Through { relay: open(network, cpu)?, loops })

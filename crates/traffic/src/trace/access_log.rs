@@ -23,16 +23,13 @@ use super::client::{BYTE_ORDER_MARK, Client, Kind, of_word};
 use super::fields::{is_blank, is_end, quoted, word};
 use super::layout::{self, Found, Lack, Layout};
 
-/// What one line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'line> {
     /// Address or name of the client, in the one form that all lines have for it.
     pub client: Cow<'line, [u8]>,
-    /// Where in the line the client was found.
     pub found: Found<'line>,
     /// When the request came in, seconds since 1970 (UTC).
     pub time_s: i64,
-    /// Request method.
     pub method: &'line str,
     /// Request target: path and query, absolute URI, or `*`. Not empty. May hold spaces and any other byte.
     pub target: &'line [u8],
@@ -59,14 +56,11 @@ impl Entry<'_> {
     }
 }
 
-/// Why a line is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFault {
-    /// Nothing but white space.
     Blank,
     /// JSON without what makes it a request.
     Json,
-    /// Longer than the limit.
     TooLong,
     /// No `[time]` after the client.
     NoTime,
@@ -90,7 +84,7 @@ pub enum LineFault {
 }
 
 impl LineFault {
-    fn of(lack: Lack) -> LineFault {
+    fn from_lack(lack: Lack) -> LineFault {
         match lack {
             Lack::Unknown => LineFault::NoClient,
             Lack::OtherWords => LineFault::NotAClient,
@@ -98,7 +92,7 @@ impl LineFault {
     }
 
     /// Its name in JSON, and what the line lacks, to stand after "lines".
-    pub fn told(self) -> (&'static str, &'static str) {
+    pub fn description(self) -> (&'static str, &'static str) {
         match self {
             LineFault::Blank => ("blank", "are blank"),
             LineFault::Json => (
@@ -145,18 +139,12 @@ impl Clock {
 }
 
 /// Parses one line, without or with its line ending.
-///
-/// # Errors
-/// The first [`LineFault`] from the left.
 #[cfg(test)]
 pub fn parse(line: &[u8]) -> Result<Entry<'_>, LineFault> {
     parse_with(line, &mut Clock::default(), &Layout::default())
 }
 
 /// Parses one of many lines, without or with its line ending. `layout` says where their client stands.
-///
-/// # Errors
-/// The first [`LineFault`] from the left, but of the client last.
 pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) -> Result<Entry<'line>, LineFault> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii_end();
     if line.is_empty() {
@@ -188,7 +176,7 @@ pub fn parse_with<'line>(line: &'line [u8], clock: &mut Clock, layout: &Layout) 
     let bytes = size(bytes)?;
     let agent = quoted(rest, is_end).and_then(|(_referer, rest)| quoted(rest, is_end));
     let (user_agent, further) = agent.map_or((None, rest), |(agent, further)| (Some(agent), further));
-    let (client, found) = layout::find(line, &line[..bracket], further, layout).map_err(LineFault::of)?;
+    let (client, found) = layout::find(line, &line[..bracket], further, layout).map_err(LineFault::from_lack)?;
     Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent })
 }
 
@@ -256,7 +244,7 @@ fn of_squid<'line>(time_s: i64, line: &'line [u8], layout: &Layout) -> Result<En
     if target.is_empty() || [&b"-"[..], b"error:", b"HTTP/"].iter().any(|none| target.starts_with(none)) {
         return Err(LineFault::NotHttp);
     }
-    let (client, found) = layout::find(line, &line[before..client_ends], b"", layout).map_err(LineFault::of)?;
+    let (client, found) = layout::find(line, &line[before..client_ends], b"", layout).map_err(LineFault::from_lack)?;
     Ok(Entry { client, found, time_s, method, target, status, bytes, user_agent: None })
 }
 

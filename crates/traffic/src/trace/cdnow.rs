@@ -11,7 +11,6 @@ use super::{DocrootFile, Parts, add_user};
 
 /// Images of the first and of the second page.
 const IMAGES: [u32; 2] = [11, 12];
-/// Objects of both pages.
 const OBJECTS: u32 = 25;
 /// Weight of a page: 11.1 KB, in bytes.
 const PAGE_BYTES: u64 = 11_366;
@@ -19,9 +18,6 @@ const PAGE_BYTES: u64 = 11_366;
 const MAX_USERS: u32 = u32::MAX / OBJECTS;
 
 /// Makes the workload: each of `users` fetches both pages over connections that it keeps, then leaves.
-///
-/// # Errors
-/// No user, or more than fit.
 pub(super) fn make(users: u32) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the cdnow workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
@@ -36,7 +32,6 @@ pub(super) fn make(users: u32) -> Result<Parts> {
     Ok(Parts { workload, files })
 }
 
-/// The 25 files, the document of each page first.
 fn files() -> Vec<DocrootFile> {
     let mut files = Vec::new();
     for (page, images) in IMAGES.iter().enumerate() {

@@ -10,7 +10,6 @@ const WORDS: &str = include_str!("changing.txt");
 const NAMED_MAX: usize = 8;
 const CHARACTERS_MAX: usize = 60;
 
-/// Whether a GET of this path and query may change something.
 fn may_change(target: &str) -> bool {
     // A parameter's value says nothing of what is done, but a path in it may.
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -30,11 +29,11 @@ fn has_word(part: &str) -> bool {
 /// Says the same on standard error: once, though a workload is made anew for each rate.
 pub fn tell(workload: &Workload) {
     static SAID: Once = Once::new();
-    SAID.call_once(|| told(workload).iter().for_each(|told| tell!("{told}")));
+    SAID.call_once(|| warning(workload).iter().for_each(|warning| tell!("{warning}")));
 }
 
 /// What must be said of the GETs of this workload before an application gets them; `None`: nothing.
-pub fn told(workload: &Workload) -> Option<String> {
+pub fn warning(workload: &Workload) -> Option<String> {
     let gets = workload.objects.iter().filter(|object| object.method == "GET" && may_change(&object.path));
     let paths: Vec<String> = gets.map(|object| object.path.chars().take(CHARACTERS_MAX).collect()).collect();
     let more = paths.len().saturating_sub(NAMED_MAX);
@@ -67,12 +66,12 @@ mod tests {
 
     #[test]
     fn they_are_named() {
-        let of = |paths: &[&str]| {
+        let note = |paths: &[&str]| {
             let objects = paths.iter().map(|path| super::super::getting(path, None)).collect();
-            told(&Workload { objects, ..Workload::default() })
+            warning(&Workload { objects, ..Workload::default() })
         };
-        assert_eq!(of(&["/", "/a"]), None);
-        let said = of(&["/", "/logout", "/unsubscribe?token=1"]).unwrap();
+        assert_eq!(note(&["/", "/a"]), None);
+        let said = note(&["/", "/logout", "/unsubscribe?token=1"]).unwrap();
         assert!(said.contains("/logout, /unsubscribe?token=1."), "{said}");
     }
 }

@@ -7,7 +7,6 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What a word names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An address of the internet.
@@ -15,23 +14,20 @@ pub enum Kind {
     /// An address that is none on the internet (private, of the machine itself, …): on a site's own server nearly
     /// always a proxy's.
     InnerAddress,
-    /// The name of a host.
     Name,
 }
 
-/// A client in its one form.
+/// A client in its canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client<'line> {
     /// Address (RFC 5952) or name in lower case, without port, brackets and zone.
     pub text: Cow<'line, [u8]>,
-    /// What it is.
     pub kind: Kind,
     /// Bytes of the word before it: a file's name that `grep` put there, say.
     pub start: usize,
 }
 
 impl Client<'_> {
-    /// It is an address, of whatever kind.
     pub fn is_address(&self) -> bool {
         self.kind != Kind::Name
     }

@@ -37,9 +37,6 @@ const REQUESTS_PER_USER_SIGMA: f64 = 1.1;
 const SCALES: std::ops::RangeInclusive<f64> = 0.01..=10.0;
 
 /// Makes the workload at `scale`: requests, users and corpus in proportion, the mean response as published.
-///
-/// # Errors
-/// A scale outside [`SCALES`].
 pub(super) fn make(scale: f64, seed: u64) -> Result<Parts> {
     ensure!(
         SCALES.contains(&scale),
@@ -279,7 +276,6 @@ mod tests {
         }
     }
 
-    /// Table values of the standard normal distribution.
     #[test]
     fn the_normal_quantile_is_right() {
         for (p, expected) in [(0.5, 0.0), (0.975, 1.959_963_985), (0.01, -2.326_347_874), (0.999, 3.090_232_306)] {

@@ -12,7 +12,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::units::format_binary_bytes;
 
-use super::{DocrootFile, Site};
+use super::{DocrootFile, ServedWorkload};
 
 /// When every file was last modified, seconds since 1970: fixed, so that conditional requests can name it.
 pub const MODIFIED_UNIX_S: u64 = 1_000_000_000;
@@ -29,10 +29,7 @@ const SPARE_BYTES: u64 = 16 << 20;
 
 /// Writes the files of `site` below `root` (made if missing): their sizes, pseudo-random contents (the same for the
 /// same path), all last modified at [`MODIFIED_UNIX_S`], readable by every user, since servers drop their privileges.
-///
-/// # Errors
-/// `root` cannot be written, or its file system has not enough space (checked before anything is written).
-pub fn write(site: &Site, root: &Path) -> Result<()> {
+pub fn write(site: &ServedWorkload, root: &Path) -> Result<()> {
     let corpus_bytes = site.files.iter().fold(0, |sum: u64, file| sum.saturating_add(file.bytes));
     make_directory(root)?;
     check_space(root, corpus_bytes, site.files.len() as u64).or_fault(Fault::Environment)?;
@@ -138,7 +135,6 @@ pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// On standard error, and only if that is a terminal.
 fn progress(corpus_bytes: u64) -> ProgressBar {
     if corpus_bytes < PROGRESS_FROM_BYTES {
         return ProgressBar::hidden();
@@ -154,7 +150,7 @@ mod tests {
     use super::*;
     use tlsdyno_record::model::workload::WorkloadSpec;
 
-    fn small_site(files: Vec<DocrootFile>) -> Site {
+    fn small_site(files: Vec<DocrootFile>) -> ServedWorkload {
         let mut site = super::super::make(&WorkloadSpec::Ecommerce { users: 1, seed: 1 }).unwrap();
         site.files = files;
         site

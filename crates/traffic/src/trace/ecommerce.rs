@@ -20,7 +20,6 @@ use super::{DocrootFile, Parts, add_user};
 
 /// Working set: 279 KB (Coarfa et al. 2006 section 2.2), in bytes.
 const WORKING_SET_BYTES: u64 = 279 * 1024;
-/// Images beside the HTML document of a page.
 const IMAGES_PER_PAGE: usize = 3;
 /// Pages of one purchase; with four objects each, twelve requests to one full handshake (section 2.2.1).
 const PAGES_PER_PURCHASE: usize = 3;
@@ -52,18 +51,13 @@ const PAGES: [Page; 10] = [
     page("returning/delivery", 12_800, [6, 3, 1]),
     page("returning/confirm", 17_408, [5, 3, 2]),
 ];
-/// Pages of one kind of customer.
 const PAGES_PER_KIND: usize = PAGES.len() / 2;
-/// Objects of one page.
 const OBJECTS_PER_PAGE: usize = 1 + IMAGES_PER_PAGE;
 
 /// Most users: keeps the number of requests far within 32 bits.
 const MAX_USERS: u32 = 10_000_000;
 
 /// Makes the workload: `users` purchases. `seed` decides which customers are new and which pages they pass.
-///
-/// # Errors
-/// No user, or more than [`MAX_USERS`].
 pub(super) fn make(users: u32, seed: u64) -> Result<Parts> {
     ensure!((1..=MAX_USERS).contains(&users), "the ecommerce workload is made for 1 to {MAX_USERS} users, not {users}");
     let files = files();
@@ -95,7 +89,6 @@ fn add_purchase(workload: &mut Workload, new_customer: bool, random: &mut SplitM
     add_user(workload, objects.map(request));
 }
 
-/// The forty files, page by page, the HTML document first.
 fn files() -> Vec<DocrootFile> {
     let pages = PAGES.len() as u64;
     let mut files = Vec::new();
@@ -120,7 +113,6 @@ fn files() -> Vec<DocrootFile> {
 mod tests {
     use super::*;
 
-    /// Bytes of each object, by index.
     fn sizes(parts: &Parts) -> Vec<u64> {
         parts.workload.objects.iter().map(|object| object.expect.body_bytes.unwrap()).collect()
     }

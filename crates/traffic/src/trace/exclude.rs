@@ -9,14 +9,12 @@ use ipnet::IpNet;
 
 use super::access_log::Entry;
 
-/// The preset that stands for [`CRAWLERS`].
 const CRAWLERS_PRESET: &str = "crawlers";
 /// Parts of user agents, in lower case, that programs fetching sites for search engines, archives and previews write.
 const CRAWLERS: &str = include_str!("crawlers.txt");
 /// User agents whose verdict is remembered; real logs have far fewer, forged ones must not fill the memory.
 const REMEMBERED_AGENTS: usize = 65_536;
 
-/// A compiled list of what is left out.
 #[derive(Debug)]
 pub(super) struct Exclude {
     patterns: Vec<Pattern>,
@@ -34,9 +32,6 @@ enum Pattern {
 
 impl Exclude {
     /// Compiles what the user wrote.
-    ///
-    /// # Errors
-    /// An empty text (it would leave out everything) or an impossible prefix.
     pub(super) fn new(texts: &[String]) -> Result<Self> {
         let patterns = texts.iter().map(|text| pattern(text)).collect::<Result<_>>()?;
         Ok(Self { patterns, agents: HashMap::new() })
@@ -59,9 +54,10 @@ impl Exclude {
         let address = address.map(|address| address.to_canonical());
         self.patterns.iter().position(|pattern| match pattern {
             Pattern::Prefix(prefix) => address.is_some_and(|address| prefix.contains(&address)),
-            Pattern::Text(text) => {
-                [Some(client), site.as_ref()].into_iter().flatten().any(|of| of.eq_ignore_ascii_case(text.as_bytes()))
-            }
+            Pattern::Text(text) => [Some(client), site.as_ref()]
+                .into_iter()
+                .flatten()
+                .any(|name| name.eq_ignore_ascii_case(text.as_bytes())),
             Pattern::Crawlers => false,
         })
     }

@@ -3,7 +3,6 @@
 
 use memchr::{memchr, memchr2};
 
-/// What stands between words.
 #[inline]
 pub fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
@@ -47,7 +46,7 @@ pub fn quoted(bytes: &[u8], follows: fn(&[u8]) -> bool) -> Option<(&[u8], &[u8])
     None
 }
 
-/// The end of the line or a blank.
+/// Whether the word ends here.
 #[inline]
 pub fn is_end(rest: &[u8]) -> bool {
     rest.first().is_none_or(|byte| is_blank(*byte))

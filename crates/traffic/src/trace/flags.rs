@@ -66,9 +66,6 @@ pub struct Specweb99Args {
 
 impl Specweb99Args {
     /// The workload with these, for so many connections, each of which has a user.
-    ///
-    /// # Errors
-    /// It is another one, and one of the flags was given.
     pub fn applied(&self, spec: WorkloadSpec, connections: u32) -> Result<WorkloadSpec> {
         if let WorkloadSpec::Specweb99 { users, seed, .. } = spec {
             let directories = self.directories.unwrap_or_else(|| directories_for(connections));
@@ -79,8 +76,6 @@ impl Specweb99Args {
         Ok(spec)
     }
 
-    /// # Errors
-    /// One of the flags was given: they are not for `what`.
     pub fn ensure_absent(&self, what: &str) -> Result<()> {
         for (flag, given) in [("--directories", self.directories.is_some()), ("--dynamic", self.dynamic.is_some())] {
             ensure!(!given, "{flag} means nothing for {what}; leave it out");
@@ -90,9 +85,6 @@ impl Specweb99Args {
 }
 
 /// The absolute path of a log or recording, for it is read again by another process.
-///
-/// # Errors
-/// There is no such file, or it is none that can be read again.
 pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
     let found = absolute(path, what)?;
     let failed = || format!("failed to read the {what} {}", path.display());
@@ -100,10 +92,6 @@ pub fn input(path: &Path, what: &str) -> Result<PathBuf> {
     Ok(found)
 }
 
-/// The absolute path of a file or directory.
-///
-/// # Errors
-/// There is none.
 pub fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("failed to read the {what} {}", path.display())).or_fault(Fault::Input)
 }
@@ -139,7 +127,6 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// The log at `path`, replayed so.
     pub fn workload(&self, path: PathBuf, names: NamesSpec) -> WorkloadSpec {
         let defaults = ReplaySpec::default();
         let replay = ReplaySpec {
@@ -155,8 +142,6 @@ impl ReplayArgs {
         WorkloadSpec::Trace { path, exclude: self.exclude.clone(), replay }
     }
 
-    /// # Errors
-    /// One of the flags was given: without a log, `what` would not be what was asked for.
     pub fn ensure_absent(&self, what: &str) -> Result<()> {
         let flags = [
             ("--exclude", !self.exclude.is_empty()),
@@ -173,7 +158,6 @@ impl ReplayArgs {
     }
 }
 
-/// Parses a time, or `never`.
 fn session_lifetime(text: &str) -> Result<SessionsSpec, String> {
     match text {
         "never" => Ok(SessionsSpec::PerAddress),

@@ -21,13 +21,9 @@ pub(super) mod document;
 /// Largest file that is read: the texts of responses in it are passed over, but must be read.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// Most sites that a message names.
 const SITES_NAMED: usize = 10;
 
 /// Makes the workload of the recording at `path`, and says what was found in it.
-///
-/// # Errors
-/// The file cannot be read, is no HAR file, or has no request of the site; no user, or more than fit.
 pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<(Parts, HarSummary)> {
     let document = read(path)?;
     let origin = site_of(&document, spec.origin.as_deref())
@@ -41,7 +37,7 @@ pub(super) fn make(path: &Path, spec: &HarSpec) -> Result<(Parts, HarSummary)> {
         "the HAR file {} has no request to {origin}; its sites are {}{}",
         path.display(),
         quoted_sites(&document),
-        unsent::told(&unsent).map_or_else(String::new, |told| format!("; {told}"))
+        unsent::note(&unsent).map_or_else(String::new, |note| format!("; {note}"))
     );
     let requests = total as u64 * u64::from(spec.users);
     ensure!(spec.users > 0, "the workload needs at least one user");
@@ -77,7 +73,6 @@ fn site_of(document: &Document, wanted: Option<&str>) -> Option<String> {
     Some(wanted.map_or_else(|| opened.unwrap_or(first).origin.clone(), document::origin))
 }
 
-/// The sites of the recording for a message, the first few of them.
 fn quoted_sites(document: &Document) -> String {
     let sites: BTreeSet<&str> =
         document.pages.iter().flatten().flatten().map(|exchange| exchange.origin.as_str()).collect();
@@ -137,7 +132,6 @@ fn parts(pages: &[Vec<Vec<&Exchange>>], spec: &HarSpec) -> Parts {
     Parts { workload, files: objects.files }
 }
 
-/// The requests of one user, an object for each exchange.
 fn flow(pages: &[Vec<Vec<&Exchange>>]) -> Vec<Request> {
     let keep_alive_ms = i64::from(ReplaySpec::default().keep_alive_s) * 1000;
     let mut flow: Vec<Request> = Vec::new();

@@ -9,19 +9,16 @@ use std::borrow::Cow;
 use super::client::{self, Client, Kind};
 use super::fields::{fields, is_end, listed, quoted, word};
 
-/// A field of a line that was named for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The field of this number, from 1.
     Number(u32),
-    /// The last one.
     Last,
 }
 
 /// Where the clients of a log stand; by default where they do in common format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The field that was asked for.
     pub field: Option<Field>,
     /// Words that stand before the client in most lines.
     pub words_before: usize,
@@ -29,12 +26,10 @@ pub struct Layout {
     pub behind_proxy: bool,
 }
 
-/// Where in its line a client was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found<'line> {
     /// Before the time.
     Words {
-        /// What stands before it.
         before: &'line [u8],
         /// There is an address behind the user agent too.
         another: bool,
@@ -48,7 +43,6 @@ pub enum Found<'line> {
     Asked,
 }
 
-/// Why a line has no client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// The line says that it is not known.
@@ -62,9 +56,6 @@ const WORDS_MAX: usize = 64;
 
 /// The client of `line`. `before_time` is its beginning up to the time, `further` what follows its last field of the
 /// combined format.
-///
-/// # Errors
-/// There is none.
 #[inline]
 pub fn find<'line>(
     line: &'line [u8],

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 use flate2::bufread::MultiGzDecoder;
 use tlsdyno_base::input;
 
-/// Bytes read at once.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Longest line; longer ones are passed over without being kept.
 pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
@@ -15,11 +14,10 @@ pub(super) const MAX_LINE_BYTES: usize = 64 << 10;
 pub(super) struct Line<'buffer> {
     /// The line without its line feed, or the first [`MAX_LINE_BYTES`] of a longer one.
     pub text: &'buffer [u8],
-    /// It is not longer than that.
+    /// The line is not longer than the limit.
     pub is_whole: bool,
 }
 
-/// How a log was read.
 #[derive(Debug, PartialEq)]
 pub(super) struct Read {
     /// Bytes of the file that were read; `None` for what is no regular file and cannot be read twice.
@@ -30,10 +28,6 @@ pub(super) struct Read {
 }
 
 /// Hands each line of the log at `path` to `take`: of its first `first_bytes`, if given, else of all that it has now.
-///
-/// # Errors
-/// The file cannot be opened or read, has fewer bytes than asked for, or is compressed in a way other than
-/// gzip; or what `take` returned.
 pub(super) fn for_each_line(
     path: &Path,
     first_bytes: Option<u64>,

@@ -15,7 +15,6 @@ use super::unsent::Unsent;
 const EXAMPLES: usize = 3;
 /// So many of a hundred lines may have another word where the client belongs: one that is damaged, say.
 const NOT_CLIENTS_PERCENT: u64 = 5;
-/// Characters kept of an example.
 const EXAMPLE_CHARACTERS: usize = 160;
 /// Characters kept of a client: names of hosts have up to 253 (RFC 1035 section 2.3.4, written out).
 const CLIENT_CHARACTERS: usize = 253;
@@ -28,7 +27,6 @@ const BUSIEST: usize = 5;
 /// What reading a log has found, whatever it is read for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LogRead {
-    /// Lines read.
     pub lines: u64,
     /// Lines that could not be used, by reason, the most frequent first once all has been read.
     pub malformed: Vec<Malformed>,
@@ -36,16 +34,12 @@ pub struct LogRead {
     pub excluded: Vec<Excluded>,
     /// Requests whose line names a user agent (combined format).
     pub with_user_agent: u64,
-    /// Requests by method, as logged.
     pub methods: BTreeMap<String, u64>,
-    /// Requests by status, as logged.
     pub statuses: BTreeMap<u16, u64>,
     /// Bytes of all response bodies as logged; responses replayed differ where an object's size varied.
     pub logged_bytes: u64,
-    /// Where in the lines the clients were found.
     #[serde(flatten)]
     pub found: FoundClients,
-    /// Requests by site, where their lines name one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sites: BTreeMap<String, u64>,
     /// Requests for other sites than the one asked for, left out.
@@ -55,21 +49,18 @@ pub struct LogRead {
     artificial: (u64, u64),
     /// Lines stamped earlier than the line before; the order of the log is kept.
     pub backward_time_stamps: u64,
-    /// Time stamp of the last request.
     #[serde(skip)]
     last_s: Option<i64>,
     /// Earliest and latest time stamp, seconds since 1970.
     pub time_range_s: Option<(i64, i64)>,
     /// The clients with the most requests: a proxy that stands for many users would be among them.
     pub busiest_clients: Vec<Busy>,
-    /// Why reading ended early, if it did.
     pub damage: Option<String>,
 }
 
 /// What was found in a log that is replayed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogSummary {
-    /// By reading it.
     #[serde(flatten)]
     pub read: LogRead,
     /// Requests left out because of their method, by it.
@@ -90,7 +81,7 @@ pub struct LogSummary {
 pub struct FoundClients {
     /// Requests whose line has something before the client, which was cut.
     pub with_prefix_count: u64,
-    /// What that is in the first of them.
+    /// The prefix of the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_prefix: Option<String>,
     /// Requests whose client was taken from behind the user agent (X-Forwarded-For): before the time stands a proxy.
@@ -105,17 +96,12 @@ pub struct FoundClients {
 /// Lines that could not be used for one reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Malformed {
-    /// Short name of the reason.
     pub reason: &'static str,
-    /// How many.
     pub lines: u64,
-    /// What they lack, in words.
     pub text: &'static str,
-    /// The first of them.
     pub examples: Vec<Example>,
 }
 
-/// One malformed line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Example {
     /// Line number, from 1.
@@ -124,21 +110,15 @@ pub struct Example {
     pub text: String,
 }
 
-/// Lines left out on request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Excluded {
-    /// What was asked for.
     pub by: String,
-    /// How many lines it left out.
     pub lines: u64,
 }
 
-/// A client with many requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Busy {
-    /// Address or name as logged.
     pub client: String,
-    /// Its requests.
     pub hits: u64,
 }
 
@@ -224,8 +204,8 @@ impl LogRead {
 
     /// Says on standard error how the log at `path` was read, where its numbers are not shown.
     pub fn tell(&self, path: &Path) {
-        let told = self.notes().into_iter().chain(self.warnings());
-        told.for_each(|told| tell!("log {}: {told}", path.display()));
+        let note = self.notes().into_iter().chain(self.warnings());
+        note.for_each(|note| tell!("log {}: {note}", path.display()));
     }
 
     /// What a reader of results must know about how the log was read, each with its remedy.
@@ -263,16 +243,15 @@ impl LogRead {
     }
 }
 
-/// Counts while the log is read.
 impl LogRead {
-    /// Of nothing yet. `exclude`: what is to be left out.
-    pub(super) fn of(exclude: &[String]) -> LogRead {
+    /// Counts nothing yet. `exclude`: the patterns of lines that are left out.
+    pub(super) fn new(exclude: &[String]) -> LogRead {
         let excluded = exclude.iter().map(|by| Excluded { by: by.clone(), lines: 0 });
         LogRead { excluded: excluded.collect(), ..LogRead::default() }
     }
 
     pub(super) fn add_fault(&mut self, fault: LineFault, line: &[u8]) {
-        let (reason, text) = fault.told();
+        let (reason, text) = fault.description();
         let known = self.malformed.iter().position(|malformed| malformed.reason == reason);
         let at = known.unwrap_or_else(|| {
             self.malformed.push(Malformed { reason, lines: 0, text, examples: Vec::new() });
@@ -314,13 +293,13 @@ impl LogRead {
         self.malformed.sort_by_key(|malformed| std::cmp::Reverse(malformed.lines));
         let (path, lines) = (path.display(), self.lines);
         let excluded = self.excluded.iter().map(|excluded| excluded.lines).sum::<u64>() + self.of_other_sites;
-        let not_a_client = LineFault::NotAClient.told().0;
+        let not_a_client = LineFault::NotAClient.description().0;
         if let Some(others) = self.malformed.iter().find(|malformed| malformed.reason == not_a_client) {
             // What came out would be about these words.
-            let told = others.lines + self.hits() + excluded;
+            let lines = others.lines + self.hits() + excluded;
             ensure!(
-                others.lines * 100 <= told * NOT_CLIENTS_PERCENT,
-                "{} of {told} lines of the log {path} have neither an address nor the name of a host where the client \
+                others.lines * 100 <= lines * NOT_CLIENTS_PERCENT,
+                "{} of {lines} lines of the log {path} have neither an address nor the name of a host where the client \
                  belongs, the first is line {}: {}. Say which field is the client with --client-field (a number from \
                  1, or last): what stands there is taken as it is",
                 others.lines,
@@ -361,16 +340,15 @@ fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-/// Fewer requests than these say nothing of visitors.
+/// Fewest requests that say something of visitors.
 const HITS_LEAST: u64 = 100;
 /// What user agents of load tools begin with, in lower case, this one's first.
 const TOOLS: &str = include_str!("load_tools.txt");
 
 fn is_of_tool(agent: &[u8]) -> bool {
-    TOOLS.lines().any(|tool| agent.get(..tool.len()).is_some_and(|of| of.eq_ignore_ascii_case(tool.as_bytes())))
+    TOOLS.lines().any(|tool| agent.get(..tool.len()).is_some_and(|start| start.eq_ignore_ascii_case(tool.as_bytes())))
 }
 
-/// Of clients with their requests the busiest.
 pub(super) fn busiest<'name>(clients: impl Iterator<Item = (u64, &'name [u8])>) -> Vec<Busy> {
     let mut clients: Vec<_> = clients.collect();
     // By name where equally busy, so that the order is always the same.

@@ -14,8 +14,7 @@ pub(super) enum Method {
 impl Method {
     const POST: Method = Method::Other(SentMethod::Post);
 
-    /// Of this name, if it is one of those.
-    pub(super) fn of(name: &str) -> Option<Method> {
+    pub(super) fn from_name(name: &str) -> Option<Method> {
         match name {
             "GET" => Some(Method::Get),
             "HEAD" => Some(Method::Head),
@@ -23,7 +22,6 @@ impl Method {
         }
     }
 
-    /// As on the request line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -33,7 +31,6 @@ impl Method {
     }
 }
 
-/// What the response was and will be again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Response {
     Whole,
@@ -62,7 +59,7 @@ impl Replay {
     /// How a request by `method` is replayed that was answered with `status` and a body of `bytes`.
     pub(super) fn new(target: u32, method: &str, status: u16, bytes: u64) -> Self {
         let by_files = |method: &Method| matches!(*method, Method::Get | Method::Head | Method::POST);
-        let method = Method::of(method).filter(by_files);
+        let method = Method::from_name(method).filter(by_files);
         let response = match (status, method) {
             (_, None) => Response::StandIn(bytes),
             (200 | 203, _) => Response::Whole,
@@ -78,7 +75,7 @@ impl Replay {
     /// The same for a server's own objects: the logged status is expected, and what had been revalidated is fetched,
     /// for what it was compared with is not recorded.
     pub(super) fn as_recorded(target: u32, method: &str, status: u16, bytes: u64) -> Self {
-        let method = Method::of(method).unwrap_or(Method::Get);
+        let method = Method::from_name(method).unwrap_or(Method::Get);
         let response = match status {
             200 | 304 => Response::Whole,
             206 if method == Method::Get && bytes > 0 => Response::Part(bytes),
@@ -87,7 +84,6 @@ impl Replay {
         Self { target, method, response }
     }
 
-    /// What the request becomes, in a word.
     pub(super) fn kind(&self) -> &'static str {
         match (self.response, self.method) {
             (Response::NotModified, _) => "conditional",
@@ -102,7 +98,6 @@ impl Replay {
     }
 }
 
-/// One request as logged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     pub user: u32,
@@ -113,7 +108,7 @@ pub(super) struct Hit {
 }
 
 /// The distinct request targets as logged, and what is known of each.
-pub(super) type Targets = IndexMap<Box<[u8]>, Target>;
+pub(super) type Targets = IndexMap<Box<[u8]>, RequestTarget>;
 
 /// The place of `key` among those of `map`, where it is put if it is new.
 pub(super) fn place<Value: Default>(map: &mut IndexMap<Box<[u8]>, Value>, key: &[u8]) -> u32 {
@@ -122,17 +117,15 @@ pub(super) fn place<Value: Default>(map: &mut IndexMap<Box<[u8]>, Value>, key: &
     place as u32
 }
 
-/// One distinct request target.
 #[derive(Debug, Default)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     /// Sizes of whole responses to GET.
     pub sizes: SizeCounts,
     /// Largest response of another kind that the object must be able to give: POST, or a part. Bytes.
     pub other_bytes: u64,
 }
 
-impl Target {
-    /// Learns from one response.
+impl RequestTarget {
     pub(super) fn note(&mut self, replay: &Replay, bytes: u64) {
         match (replay.method, replay.response) {
             (Method::Get, Response::Whole) => self.sizes.add(bytes),
@@ -147,12 +140,10 @@ impl Target {
 #[derive(Debug, Default)]
 pub(super) struct SizeCounts {
     counts: Vec<(u64, u32)>,
-    /// More than one size was seen.
     pub varying: bool,
 }
 
 impl SizeCounts {
-    /// Sizes kept for one object.
     const KEPT: usize = 8;
 
     fn add(&mut self, bytes: u64) {

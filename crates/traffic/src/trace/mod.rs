@@ -1,6 +1,6 @@
 //! Workloads: what is requested, by whom, in which order, and the files that the server needs for it.
 //!
-//! [`make`] turns a [`WorkloadSpec`] into a [`Site`]; the runner writes its files with [`write_docroot`] and the load
+//! [`make`] turns a [`WorkloadSpec`] into a [`ServedWorkload`]; the runner writes its files with [`write_docroot`] and the load
 //! process makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where
 //! its numbers come from.
 
@@ -51,29 +51,24 @@ pub use synth::write_log;
 
 /// A workload with everything the server needs for it.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct ServedWorkload {
     /// The description that makes the same site again, in another process too, even if a log has grown meanwhile.
     pub spec: WorkloadSpec,
-    /// What is requested by whom in which order.
     pub workload: Arc<Workload>,
     /// The files that must exist for the responses to be as the workload expects; empty where the server is somebody
     /// else's.
     pub files: Vec<DocrootFile>,
-    /// The workload in numbers.
     pub summary: Summary,
 }
 
-/// One file below the document root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocrootFile {
     /// Path as in the request, beginning with a slash; plain ASCII, no empty, `.` or `..` components.
     pub path: String,
-    /// Size, bytes.
     pub bytes: u64,
 }
 
 impl DocrootFile {
-    /// A request for the whole file.
     fn object(&self) -> Object {
         getting(&self.path, Some(self.bytes))
     }
@@ -85,7 +80,6 @@ fn getting(path: &str, body_bytes: Option<u64>) -> Object {
     Object { method: "GET".to_owned(), path: path.to_owned(), headers: String::new(), body_bytes: 0, expect }
 }
 
-/// What every kind of workload is made of.
 #[derive(Debug)]
 struct Parts {
     workload: Workload,
@@ -100,11 +94,8 @@ fn add_user(workload: &mut Workload, requests: impl IntoIterator<Item = Request>
 }
 
 /// Makes the workload that `spec` describes. Deterministic: two processes make the same workload from the same
-/// description. (For a log that is still written to: from [`Site::spec`], which says how far it was read.)
-///
-/// # Errors
-/// What is wrong with the description or the log, and what to do about it.
-pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
+/// description. (For a log that is still written to: from [`ServedWorkload::spec`], which says how far it was read.)
+pub fn make(spec: &WorkloadSpec) -> anyhow::Result<ServedWorkload> {
     let mut spec = spec.clone();
     let (mut har, mut log) = (None, None);
     let (name, made) = match &mut spec {
@@ -136,8 +127,8 @@ pub fn make(spec: &WorkloadSpec) -> anyhow::Result<Site> {
         }
     };
     let Parts { workload, files } = made.or_fault(Fault::Usage)?;
-    let summary = Summary { har, log, ..Summary::of(name, &workload, &files) };
-    Ok(Site { spec, workload: Arc::new(workload), files, summary })
+    let summary = Summary { har, log, ..Summary::new(name, &workload, &files) };
+    Ok(ServedWorkload { spec, workload: Arc::new(workload), files, summary })
 }
 
 /// The workload with each request a user by itself, so that any number of them is a piece of work.

@@ -21,7 +21,6 @@ const MAX_PATH_BYTES: usize = 2_000;
 const MAX_QUERY_BYTES: usize = 4_000;
 /// Longest part of the original name before the tilde.
 const MAX_STEM_BYTES: usize = 60;
-/// Longest extension that is kept.
 const MAX_EXTENSION_BYTES: usize = 8;
 
 /// Path and query of a request target as logged: an absolute URI loses scheme and host, `*` and the like stay.
@@ -193,7 +192,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The file names of these targets, in order.
     fn files(targets: &[&str]) -> Vec<String> {
         let mut names = Names::default();
         targets.iter().for_each(|target| names.note(target.as_bytes()));

@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 use tlsdyno_engine::load::{Expect, Object};
 use tlsdyno_record::model::workload::NamesSpec;
 
-use super::logged::{Method, Replay, Response, Target, Targets};
+use super::logged::{Method, Replay, RequestTarget, Response, Targets};
 use super::names::{Names, encode, query_suffix, split_target};
 use super::{DocrootFile, docroot};
 
@@ -18,7 +18,6 @@ pub(super) struct Objects {
     pub objects: Vec<Object>,
     /// Whether a page would embed it; for each object.
     pub embedded: Vec<bool>,
-    /// The document root.
     pub files: Vec<DocrootFile>,
     /// Files that are not requested under the path of the log.
     pub renamed: u64,
@@ -40,7 +39,7 @@ pub(super) fn make(targets: &Targets, replays: &[Replay], names: NamesSpec) -> O
         NamesSpec::AsRecorded => replays.iter().map(|replay| as_recorded(text(replay), replay)).collect(),
     };
     let is_embedded = |replay: &Replay| replay.method == Method::Get && is_embedded(text(replay));
-    let count = |counted: &dyn Fn(&[u8], &Target, &DocrootFile) -> bool| {
+    let count = |counted: &dyn Fn(&[u8], &RequestTarget, &DocrootFile) -> bool| {
         let own = making.files.iter().filter_map(|(source, file)| match source {
             Source::Own(target) => targets.get_index(*target as usize).map(|(text, target)| (text, target, file)),
             _ => None,
@@ -57,14 +56,13 @@ pub(super) fn make(targets: &Targets, replays: &[Replay], names: NamesSpec) -> O
     }
 }
 
-/// The file that a response comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
-    /// That of the target.
+    /// The target's own file.
     Own(u32),
     /// One that is longer than the target's own, for a part of so many bytes.
     Longer(u32, u64),
-    /// The stand-in of so many bytes.
+    /// A stand-in of this many bytes.
     StandIn(u64),
 }
 
@@ -82,8 +80,8 @@ impl Making<'_> {
         let target = |target: u32| targets.get_index(target as usize).expect("a replay is of a target");
         self.names.note(STAND_IN_FOLDER.as_bytes());
         for source in sources() {
-            if let Source::Own(of) | Source::Longer(of, _) = source {
-                self.names.note(target(of).0);
+            if let Source::Own(number) | Source::Longer(number, _) = source {
+                self.names.note(target(number).0);
             }
         }
         for source in sources() {
@@ -91,8 +89,8 @@ impl Making<'_> {
                 continue;
             }
             let (path, bytes) = match source {
-                Source::Own(of) => (self.names.file(target(of).0), own_bytes(target(of).1)),
-                Source::Longer(of, bytes) => (self.names.file(target(of).0), bytes),
+                Source::Own(number) => (self.names.file(target(number).0), own_bytes(target(number).1)),
+                Source::Longer(number, bytes) => (self.names.file(target(number).0), bytes),
                 Source::StandIn(bytes) => (self.names.file(format!("{STAND_IN_FOLDER}{bytes}").as_bytes()), bytes),
             };
             self.files.insert(source, DocrootFile { path, bytes });
@@ -146,7 +144,7 @@ fn source(targets: &Targets, replay: &Replay) -> Option<Source> {
 
 /// Size of a target's own file, bytes: of its usual whole response; else of the largest other that it must be able to
 /// give.
-fn own_bytes(target: &Target) -> u64 {
+fn own_bytes(target: &RequestTarget) -> u64 {
     target.sizes.usual().unwrap_or(target.other_bytes)
 }
 

@@ -26,9 +26,6 @@ const MIDDLE_S: i64 = 1 << 31;
 /// Hands each request of the log at `path` to `take`, in the order of the log, with its time in seconds from an
 /// arbitrary point: each line that is neither malformed nor excluded. Answers what was found, and how many bytes of the
 /// file were read if it can be read again.
-///
-/// # Errors
-/// `exclude` cannot be understood; the log cannot be read, or no request of it is left; what `take` returned.
 pub(super) fn for_each_request(
     path: &Path,
     exclude: &[String],
@@ -36,10 +33,11 @@ pub(super) fn for_each_request(
     mut take: impl FnMut(&Entry<'_>, u32) -> Result<()>,
 ) -> Result<(LogRead, Option<u64>)> {
     let mut excluded = Exclude::new(exclude).or_fault(Fault::Usage)?;
-    let mut found = LogRead::of(exclude);
+    let mut found = LogRead::new(exclude);
     let mut first_s = None;
     let site = rules.site.as_deref().and_then(|site| of_word(site.as_bytes())).map(|site| site.text);
-    let is_of_another = |entry: &Entry<'_>| site.is_some() && entry.site().is_some_and(|of| site.as_ref() != Some(&of));
+    let is_of_another =
+        |entry: &Entry<'_>| site.is_some() && entry.site().is_some_and(|host| site.as_ref() != Some(&host));
     let each = |line: &Line<'_>, entry: Result<Entry<'_>, LineFault>| {
         found.lines += 1;
         match entry {
@@ -103,7 +101,6 @@ impl From<ClientField> for Field {
     }
 }
 
-/// The first lines of a log.
 #[derive(Default)]
 struct Sample {
     /// Each, and whether it is whole.

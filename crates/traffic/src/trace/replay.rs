@@ -13,14 +13,11 @@ use tlsdyno_record::model::workload::{NamesSpec, ReplaySpec};
 
 use super::log_summary::{LogSummary, busiest};
 use super::logged::{Hit, Replay, Targets, place};
-use super::unsent::{Unsent, is_sent, told};
+use super::unsent::{Unsent, is_sent, note};
 use super::{Parts, objects, reading, sessions};
 
 /// Makes the workload of the log at `path`, without what `exclude` names. Answers what was found in the log too, and
 /// how many bytes of the file were read if it can be read again.
-///
-/// # Errors
-/// Those of [`reading::for_each_request`].
 pub(super) fn make(path: &Path, exclude: &[String], rules: &ReplaySpec) -> Result<(Parts, LogSummary, Option<u64>)> {
     // Users, by name, and their requests.
     let mut users: IndexMap<Box<[u8]>, u64> = IndexMap::new();
@@ -44,7 +41,7 @@ pub(super) fn make(path: &Path, exclude: &[String], rules: &ReplaySpec) -> Resul
         hits.push(Hit { user, object: replays.insert_full(replay).0 as u32, at_s });
         Ok(())
     })?;
-    ensure!(!hits.is_empty(), "nothing of the log {} is left: {}", path.display(), told(&unsent).unwrap_or_default());
+    ensure!(!hits.is_empty(), "nothing of the log {} is left: {}", path.display(), note(&unsent).unwrap_or_default());
     let replays: Vec<Replay> = replays.into_iter().collect();
     read.busiest_clients = busiest(users.iter().map(|(name, hits)| (*hits, &**name)));
     let mut replayed_as: BTreeMap<&'static str, u64> = BTreeMap::new();

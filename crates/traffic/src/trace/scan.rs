@@ -19,7 +19,7 @@ use connections::{Connections, Lifetime};
 use distinct::Distinct;
 use peak::Peak;
 use sessions::{LIFETIMES_S, Tally};
-use users::{Seen, Users};
+use users::{UserLookup, Users};
 
 pub(super) mod connections;
 pub(super) mod distinct;
@@ -34,12 +34,9 @@ const MAX_BYTES: u64 = 1 << 50;
 /// stamped as they begin. Seconds.
 const DISORDER_S: u32 = 3_600;
 
-/// What one pass over a log found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogScan {
-    /// Path of the log as given.
     pub workload: String,
-    /// By reading it.
     #[serde(flatten)]
     pub read: LogRead,
     /// Requests: lines that are neither malformed nor excluded.
@@ -62,21 +59,15 @@ pub struct LogScan {
     pub keep_alive_s: u32,
     /// Requests of the minute with the most of them.
     pub peak_minute_hits: u64,
-    /// Most users in memory at once.
     pub users_held_at_most: u64,
     /// Sizes of responses whose length is logged, bytes; within 0.1 %.
     pub response_size_bytes: Sizes,
-    /// Percent reuse by session lifetime and limit.
     pub reuse: Reuse,
-    /// Connections that resume, by session lifetime.
     pub lifetimes: Vec<Lifetime>,
 }
 
 /// Reads the log at `path` once, in memory that does not grow with it. `rules` gives the lifetime that
 /// [`LogScan::sessions`] is about.
-///
-/// # Errors
-/// The log cannot be read, holds no usable line, or nothing of it is left over.
 pub fn scan(path: &Path, exclude: &[String], rules: &ReplaySpec) -> Result<LogScan> {
     let mut scan = Scan::new(rules.clone());
     let (mut read, _) = reading::for_each_request(path, exclude, rules, |entry, at_s| {
@@ -121,7 +112,7 @@ impl Scan {
     }
 
     fn add(&mut self, entry: &Entry<'_>, at_s: u32) {
-        let (user, seen) = self.users.find(&entry.client, at_s);
+        let (user, lookup) = self.users.find(&entry.client, at_s);
         let gap_s = (user.hits > 0).then(|| at_s.saturating_sub(user.last_s));
         self.tally.hit(&mut user.sessions, at_s, gap_s);
         self.peak.add(at_s);
@@ -138,7 +129,7 @@ impl Scan {
             self.sizes.saturating_record(bytes);
             self.size_total += u128::from(bytes);
         }
-        if seen == Seen::New {
+        if lookup == UserLookup::New {
             self.distinct.add(&entry.client);
             self.users.forget_the_gone(at_s, self.tally.hits);
         }

@@ -42,9 +42,9 @@ pub(super) fn times(hits: &[Hit], order: &[u32]) -> Vec<u64> {
     let mut in_second: HashMap<u32, (u64, u64)> = HashMap::new();
     hits.iter().for_each(|hit| in_second.entry(hit.at_s).or_default().0 += 1);
     let spread = |hit: &Hit| {
-        let (count, seen) = in_second.entry(hit.at_s).or_default();
-        *seen += 1;
-        u64::from(hit.at_s - first_s) * 1000 + (*seen - 1) * 1000 / *count
+        let (count, count_so_far) = in_second.entry(hit.at_s).or_default();
+        *count_so_far += 1;
+        u64::from(hit.at_s - first_s) * 1000 + (*count_so_far - 1) * 1000 / *count
     };
     let at_ms: Vec<u64> = hits.iter().map(spread).collect();
     let mut latest = (u32::MAX, 0);

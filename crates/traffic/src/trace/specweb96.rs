@@ -29,9 +29,6 @@ const SMALLEST_TENTHS_KB: [u64; 4] = [1, 10, 100, 1000];
 const RATE: f64 = 5.200_148_641_207;
 
 /// Makes the workload: `users` with so many requests each. `seed` decides the order of requests.
-///
-/// # Errors
-/// No user or request, or more than fit.
 pub(super) fn make(users: u32, seed: u64, requests_per_user: u32) -> Result<Parts> {
     let most = u32::MAX / requests_per_user.max(1);
     ensure!(
@@ -72,7 +69,6 @@ pub(super) fn files(directory: &str) -> Vec<DocrootFile> {
     files
 }
 
-/// The weight of each file of a class.
 fn poisson() -> [f64; FILES_PER_CLASS] {
     let mut weight = 1.0;
     std::array::from_fn(|index| {
@@ -104,7 +100,6 @@ impl Even {
         Even { state }
     }
 
-    /// The part that the next point is in.
     pub(super) fn next(&mut self, limits: &[u64]) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         limits.iter().position(|limit| self.state <= *limit).unwrap_or(limits.len() - 1)

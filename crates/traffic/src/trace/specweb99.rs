@@ -23,7 +23,6 @@ use tlsdyno_engine::load::{Expect, Object, Request, Workload};
 use super::specweb96::{self, Even, FILES_PER_CLASS, PER_CLASS};
 use super::{DocrootFile, Parts, add_user};
 
-/// Requests of a user.
 const PER_USER: usize = 100;
 /// Connections of several requests among those of a user, and the requests on one: this many on the average, and so
 /// many more or fewer.
@@ -59,9 +58,6 @@ pub fn directories_for(connections: u32) -> u32 {
 
 /// Makes the workload: `users` of a hundred requests each over so many directories. `dynamic` is the path of the page
 /// that dynamic requests are for.
-///
-/// # Errors
-/// No user or directory, or more than fit.
 pub(super) fn make(users: u32, seed: u64, directories: u32, dynamic: Option<&str>) -> Result<Parts> {
     let most = u32::MAX / PER_USER as u32;
     ensure!((1..=most).contains(&users), "the specweb99 workload is made for 1 to {most} users, not {users}");
@@ -126,7 +122,6 @@ struct Making<'a> {
     classes: Deck<usize>,
     kinds: Deck<Kind>,
     dynamic: Option<&'a str>,
-    /// Objects of dynamic requests by kind and file.
     dynamic_objects: BTreeMap<(Kind, u32), u32>,
     files: &'a [DocrootFile],
     workload: Workload,
@@ -199,8 +194,8 @@ mod tests {
         assert_eq!((parts.files[36].path.as_str(), parts.files[36].bytes), ("/file_set/dir00001/class0_1", 102));
         let mut hits = vec![0_u64; parts.files.len()];
         parts.workload.requests.iter().for_each(|request| hits[request.object as usize] += 1);
-        let share = |of: &dyn Fn(usize) -> bool| {
-            (0..hits.len()).filter(|file| of(*file)).map(|file| hits[file]).sum::<u64>() as f64 / 100_000.0
+        let share = |is_counted: &dyn Fn(usize) -> bool| {
+            (0..hits.len()).filter(|file| is_counted(*file)).map(|file| hits[file]).sum::<u64>() as f64 / 100_000.0
         };
         for (class, part) in [0.35, 0.50, 0.14, 0.01].into_iter().enumerate() {
             assert_eq!(share(&|file| file / 9 % 4 == class), part, "class {class}");
@@ -242,12 +237,14 @@ mod tests {
     fn a_page_of_the_server_gets_three_tenths_of_the_requests() {
         let parts = make(200, 3, 2, PAGE).unwrap();
         let object = |request: &Request| &parts.workload.objects[request.object as usize];
-        let count =
-            |of: &dyn Fn(&Object) -> bool| parts.workload.requests.iter().filter(|request| of(object(request))).count();
-        let (cookies, posts) = (count(&|of| of.headers.contains("Cookie")), count(&|of| of.method == "POST"));
-        let dynamic = count(&|of| of.path.starts_with("/page.shtml?/file_set/dir0000"));
+        let count = |is_counted: &dyn Fn(&Object) -> bool| {
+            parts.workload.requests.iter().filter(|request| is_counted(object(request))).count()
+        };
+        let (cookies, posts) =
+            (count(&|object| object.headers.contains("Cookie")), count(&|object| object.method == "POST"));
+        let dynamic = count(&|object| object.path.starts_with("/page.shtml?/file_set/dir0000"));
         assert_eq!((dynamic, cookies, posts), (6_000, 2_520, 960));
-        assert_eq!(count(&|of| of.expect.body_bytes.is_some()), 14_000, "files as they are have their length");
+        assert_eq!(count(&|object| object.expect.body_bytes.is_some()), 14_000, "files as they are have their length");
         assert!(make(1, 1, 1, Some("page")).is_err() && make(0, 1, 1, None).is_err() && make(1, 1, 0, None).is_err());
     }
 

@@ -8,14 +8,10 @@ use tlsdyno_engine::load::{Request, Workload};
 use super::unsent::{self, Unsent};
 use super::{DocrootFile, LogSummary};
 
-/// A workload in numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// Which workload.
     pub workload: String,
-    /// Requests.
     pub hits: u64,
-    /// Users: browsers, each with its own sessions.
     pub users: u64,
     /// TLS sessions that the workload asks for: one for each user and one more each time a user forgets its session.
     /// So many handshakes are full if the first of a session is alone; connections opened together before it add
@@ -27,11 +23,8 @@ pub struct Summary {
     pub pages: u64,
     /// How often a user closes all its connections: after each of these, and at its beginning, it opens new ones.
     pub closes: u64,
-    /// Distinct requests (method, path, headers).
     pub objects: u64,
-    /// Files of the document root.
     pub files: u64,
-    /// Bytes of all files.
     pub corpus_bytes: u64,
     /// Bytes of all response bodies whose length is known beforehand.
     pub response_bytes: u64,
@@ -47,16 +40,11 @@ pub struct Summary {
     pub log: Option<LogSummary>,
 }
 
-/// What was found in a browser's recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HarSummary {
-    /// The site whose requests are replayed.
     pub origin: String,
-    /// Pages visited there.
     pub pages: u64,
-    /// Requests to it, of one user.
     pub requests: u64,
-    /// Requests to other sites, left out.
     pub other_origins: u64,
     /// Entries that no server answered (cache, blocked, `data:`), left out.
     pub not_requested: u64,
@@ -83,42 +71,36 @@ impl HarSummary {
 
 impl Summary {
     /// What a reader of results must know about the log or recording that the workload is, and how the log was read.
-    pub fn told(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<String> {
         let log = self.log.iter().flat_map(|log| log.read.notes().into_iter().chain(log.read.warnings()));
         log.chain(self.har.iter().flat_map(HarSummary::warnings)).collect()
     }
 
     /// What is left out because it may change something.
     pub fn beforehand(&self) -> Option<String> {
-        unsent::told(self.log.as_ref().map(|log| &log.unsent).or(self.har.as_ref().map(|har| &har.unsent))?)
+        unsent::note(self.log.as_ref().map(|log| &log.unsent).or(self.har.as_ref().map(|har| &har.unsent))?)
     }
 
     /// Says the same on standard error: once, though a workload is made anew for each rate.
     pub fn tell(&self) {
         static SAID: Once = Once::new();
-        let all = || self.beforehand().into_iter().chain(self.told());
-        SAID.call_once(|| all().for_each(|told| tell!("{}: {told}", self.workload)));
+        let all = || self.beforehand().into_iter().chain(self.notes());
+        SAID.call_once(|| all().for_each(|notes| tell!("{}: {notes}", self.workload)));
     }
 }
 
-/// A distribution of sizes, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sizes {
-    /// Arithmetic mean.
     pub mean: f64,
-    /// Median.
     pub p50: u64,
-    /// 90th percentile.
     pub p90: u64,
-    /// 99th percentile.
     pub p99: u64,
-    /// Largest.
     pub max: u64,
 }
 
 impl Sizes {
     /// From sizes with the number of times each occurs; all 0 if there are none.
-    fn of(mut sizes: Vec<(u64, u64)>) -> Self {
+    fn new(mut sizes: Vec<(u64, u64)>) -> Self {
         sizes.retain(|(_, count)| *count > 0);
         sizes.sort_unstable();
         let total: u64 = sizes.iter().map(|(_, count)| count).sum();
@@ -140,7 +122,7 @@ impl Sizes {
 
 impl Summary {
     /// Counts what `workload` asks for.
-    pub(super) fn of(name: &str, workload: &Workload, files: &[DocrootFile]) -> Self {
+    pub(super) fn new(name: &str, workload: &Workload, files: &[DocrootFile]) -> Self {
         let mut uses = vec![0_u64; workload.objects.len()];
         for request in &workload.requests {
             uses[request.object as usize] += 1;
@@ -169,8 +151,8 @@ impl Summary {
             response_bytes: responses
                 .iter()
                 .fold(0, |sum: u64, (bytes, uses)| sum.saturating_add(bytes.saturating_mul(*uses))),
-            response_size_bytes: Sizes::of(responses),
-            file_size_bytes: Sizes::of(files.iter().map(|file| (file.bytes, 1)).collect()),
+            response_size_bytes: Sizes::new(responses),
+            file_size_bytes: Sizes::new(files.iter().map(|file| (file.bytes, 1)).collect()),
             har: None,
             log: None,
         }
@@ -184,10 +166,10 @@ mod tests {
 
     #[test]
     fn percentiles_are_nearest_rank_and_weighted() {
-        let sizes = Sizes::of(vec![(100, 1), (1, 50), (10, 49), (7, 0)]);
+        let sizes = Sizes::new(vec![(100, 1), (1, 50), (10, 49), (7, 0)]);
         assert_eq!((sizes.p50, sizes.p90, sizes.p99, sizes.max), (1, 10, 10, 100));
         assert!((sizes.mean - (100.0 + 50.0 + 490.0) / 100.0).abs() < 1e-9);
-        assert_eq!(Sizes::of(Vec::new()), Sizes::default());
+        assert_eq!(Sizes::new(Vec::new()), Sizes::default());
     }
 
     #[test]

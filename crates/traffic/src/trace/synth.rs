@@ -16,9 +16,6 @@ const BEGIN_S: i64 = 1_431_856_800;
 
 /// Writes `workload` to `out`: user n has address 10.0.0.0 + n + 1 and comes n seconds after the first. Lines are in
 /// order of time.
-///
-/// # Errors
-/// `out` cannot be written.
 pub fn write_log(workload: &Workload, out: &mut impl Write) -> io::Result<()> {
     let mut lines: Vec<(u64, u32, u32)> = Vec::with_capacity(workload.requests.len());
     for (number, user) in workload.users.iter().enumerate() {
@@ -40,7 +37,6 @@ pub fn write_log(workload: &Workload, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Time that passes after a request.
 fn pause_s(request: &Request) -> u64 {
     if request.close_after {
         u64::from(ReplaySpec::default().keep_alive_s) + BETWEEN_PAGES_S
@@ -80,11 +76,11 @@ fn write_line(workload: &Workload, user: u32, request: &Request, at_s: i64, out:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Site, make};
+    use crate::trace::{ServedWorkload, make};
     use tlsdyno_record::model::workload::{OrderSpec, WorkloadSpec};
 
     /// Writes the workload as a log and reads it back.
-    fn there_and_back(site: &Site, order: OrderSpec) -> Site {
+    fn there_and_back(site: &ServedWorkload, order: OrderSpec) -> ServedWorkload {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("access.log");
         let mut log = Vec::new();
@@ -95,7 +91,7 @@ mod tests {
     }
 
     /// Each request with its path, size and marks: what must survive, whatever the objects' numbers.
-    fn unfolded(site: &Site) -> Vec<(&str, Option<u64>, bool, bool, bool)> {
+    fn unfolded(site: &ServedWorkload) -> Vec<(&str, Option<u64>, bool, bool, bool)> {
         let object = |request: &Request| &site.workload.objects[request.object as usize];
         site.workload
             .requests

@@ -12,7 +12,7 @@ pub type Unsent = BTreeMap<&'static str, u64>;
 /// Whether a request of this method is made again: any of files that are made for it, of a server's own objects those
 /// that change nothing, and `sent`. Others are counted.
 pub(super) fn is_sent(method: &str, names: NamesSpec, sent: &[SentMethod], unsent: &mut Unsent) -> bool {
-    let known = Method::of(method);
+    let known = Method::from_name(method);
     let is_sent = match known {
         _ if names == NamesSpec::Files => true,
         Some(Method::Other(other)) => sent.contains(&other),
@@ -25,7 +25,7 @@ pub(super) fn is_sent(method: &str, names: NamesSpec, sent: &[SentMethod], unsen
 }
 
 /// What was left out, in a sentence.
-pub(super) fn told(unsent: &Unsent) -> Option<String> {
+pub(super) fn note(unsent: &Unsent) -> Option<String> {
     let all: u64 = unsent.values().sum();
     let each: Vec<String> = unsent.iter().map(|(method, count)| format!("{count} {method}")).collect();
     (all > 0).then(|| {

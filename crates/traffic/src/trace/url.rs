@@ -8,9 +8,6 @@ use super::{DocrootFile, Parts, add_user, getting};
 
 /// Makes the workload. `bytes` is the object's size if the document root is ours; `None` for anybody's server, whose
 /// response may then have any length.
-///
-/// # Errors
-/// A path that cannot stand on a request line, or no user or request.
 pub(super) fn make(path: &str, bytes: Option<u64>, users: u32, requests_per_user: u32) -> Result<Parts> {
     ensure!(path.starts_with('/'), "the path `{path}` of the request must begin with a slash");
     ensure!(
@@ -41,9 +38,6 @@ const BROWSER: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gec
     Accept-Language: en-US,en;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n";
 /// Makes the workload of a server's own objects: `PATH` or `PATH STATUS` each. `hits`: so many requests of each user,
 /// on the average; `None`: each asks for all of them, and for 12 at least.
-///
-/// # Errors
-/// What is no path or status, there is none, or users would ask for nothing.
 pub(super) fn make_paths(paths: &[String], users: u32, hits: Option<f64>) -> Result<Parts> {
     ensure!(!paths.is_empty() && users > 0, "the workload needs at least one path and one user");
     let mut workload = Workload::default();

@@ -2,7 +2,7 @@
 
 use super::{HEAD_BYTES_MAX, HttpFault};
 
-/// Where a body ends.
+/// How the end of a body is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// After this many more bytes; 0: it is complete.
@@ -50,9 +50,7 @@ enum At {
     },
     /// In the trailers; the line is empty so far.
     TrailerStart,
-    /// In a trailer line.
     Trailer,
-    /// Behind the last byte.
     Done,
 }
 

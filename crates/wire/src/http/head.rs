@@ -144,7 +144,6 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The minor version of `HTTP/1.x`.
 pub(super) fn minor_version(version: &[u8]) -> Option<u8> {
     match version {
         [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0'..=b'9'] => Some(minor - b'0'),

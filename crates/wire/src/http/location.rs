@@ -25,8 +25,8 @@ impl Location {
     pub fn take(&mut self, piece: &[u8], ends: bool) -> Result<(), HttpFault> {
         if !self.other {
             self.line.extend_from_slice(piece);
-            let seen = self.line.len().min(NAME.len());
-            self.other = !self.line[..seen].eq_ignore_ascii_case(&NAME[..seen]);
+            let compared = self.line.len().min(NAME.len());
+            self.other = !self.line[..compared].eq_ignore_ascii_case(&NAME[..compared]);
             if !self.other && self.line.len() > LOCATION_BYTES_MAX {
                 return Err(HttpFault::HeadTooLong);
             }
@@ -55,7 +55,6 @@ impl Location {
         Ok(())
     }
 
-    /// The header's value.
     pub fn value(&self) -> Option<&[u8]> {
         self.value.as_deref()
     }

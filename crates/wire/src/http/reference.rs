@@ -6,7 +6,7 @@ use super::LOCATION_BYTES_MAX;
 /// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reference<'a> {
-    /// Scheme, where it has one.
+    /// The scheme, if the reference has one.
     pub scheme: Option<&'a [u8]>,
     /// Host, without the brackets of an IPv6 literal, where it has one.
     pub host: Option<&'a [u8]>,

@@ -32,7 +32,7 @@ impl<'a> Headers<'a> {
         self.iter().find(|(this, _)| this.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
-    /// Names and values in order.
+    /// Names and values in the order on the wire.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         self.lines.split(|&byte| byte == b'\n').filter_map(|line| split(trim_end(line)))
     }
@@ -78,7 +78,6 @@ pub const METHOD_BYTES_MAX: usize = 32;
 #[derive(Clone, Copy, Debug)]
 pub struct TargetReader {
     bytes_max: usize,
-    /// Where the request line begins.
     line: usize,
     /// No line ends before this.
     searched: usize,

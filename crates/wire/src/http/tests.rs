@@ -4,7 +4,7 @@ use super::*;
 
 /// What a response came to, however it was cut.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct Received {
     head: Option<ResponseHead>,
     location: Option<Vec<u8>>,
     body_bytes: u64,
@@ -12,7 +12,7 @@ struct Seen {
     end: Result<(), HttpFault>,
 }
 
-fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
+fn receive(to_head: bool, pieces: &[&[u8]]) -> Received {
     let mut response = Response::new(to_head).keeping_location(true);
     let mut consumed = 0;
     let mut fault = None;
@@ -27,16 +27,16 @@ fn receive(to_head: bool, pieces: &[&[u8]]) -> Seen {
     }
     match fault {
         // How far it got before a fault may differ, that there is one and which must not.
-        Some(fault) => Seen { head: None, location: None, body_bytes: 0, consumed: 0, end: Err(fault) },
+        Some(fault) => Received { head: None, location: None, body_bytes: 0, consumed: 0, end: Err(fault) },
         None => {
             let end = response.end_of_input();
             let location = response.location().map(<[u8]>::to_vec);
-            Seen { head: response.head(), location, body_bytes: response.body_bytes(), consumed, end }
+            Received { head: response.head(), location, body_bytes: response.body_bytes(), consumed, end }
         }
     }
 }
 
-fn whole(text: &str) -> Seen {
+fn whole(text: &str) -> Received {
     receive(false, &[text.as_bytes()])
 }
 
@@ -94,22 +94,22 @@ const RESPONSES: &[(&str, u16, bool, u64, usize)] = &[
 #[test]
 fn responses_end_where_they_should() {
     for &(text, status, persists, body_bytes, left) in RESPONSES {
-        let seen = whole(text);
-        assert_eq!(seen.end, Ok(()), "{text:?}");
-        assert_eq!(seen.consumed, text.len() - left, "{text:?}");
-        assert_eq!(seen.body_bytes, body_bytes, "{text:?}");
-        let head = seen.head.expect(text);
+        let received = whole(text);
+        assert_eq!(received.end, Ok(()), "{text:?}");
+        assert_eq!(received.consumed, text.len() - left, "{text:?}");
+        assert_eq!(received.body_bytes, body_bytes, "{text:?}");
+        let head = received.head.expect(text);
         assert_eq!((head.status, head.persists), (status, persists), "{text:?}");
     }
 }
 
 #[test]
 fn a_response_to_head_has_no_body() {
-    let seen = receive(true, &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
-    assert_eq!(seen.end, Ok(()));
-    assert_eq!(seen.head, head(200, true, Some(5)));
-    let seen = receive(true, &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]);
-    assert_eq!((seen.end, seen.head), (Ok(()), head(200, true, None)));
+    let received = receive(true, &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"]);
+    assert_eq!(received.end, Ok(()));
+    assert_eq!(received.head, head(200, true, Some(5)));
+    let received = receive(true, &[b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"]);
+    assert_eq!((received.end, received.head), (Ok(()), head(200, true, None)));
 }
 
 const FAULTS: &[(&str, HttpFault)] = &[

@@ -111,10 +111,10 @@ fn tell_before(
     }
     record.warnings.extend(own_command::told_of_copy(experiment));
     let own = Some(&testbed.site.workload).filter(|_| experiment.workload.is_servers_own());
-    let changing = own.and_then(|workload| changing::told(workload));
+    let changing = own.and_then(|workload| changing::warning(workload));
     let beforehand: Vec<String> = testbed.site.summary.beforehand().into_iter().chain(changing).collect();
     beforehand.iter().for_each(|told| observer.tell(told));
-    let told = beforehand.into_iter().chain(testbed.site.summary.told());
+    let told = beforehand.into_iter().chain(testbed.site.summary.notes());
     record.warnings.extend(told.map(|what| Warning::new("workload", what).with_remedy(WORKLOAD_REMEDY)));
     Ok(())
 }

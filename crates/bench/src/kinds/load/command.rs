@@ -454,7 +454,7 @@ fn exit(outcome: &Outcome, warnings: &[Warning], sent: &Sent, strict: bool) -> R
         return Ok(Exit::Interrupted);
     }
     if outcome.hits == 0 {
-        let why = diagnosis::of(outcome, sent);
+        let why = diagnosis::explain(outcome, sent);
         let local = diagnosis::main_kind(outcome).is_some_and(ErrorKind::is_local);
         let fault = if local { Fault::Environment } else { Fault::Unreachable };
         return Err(anyhow::anyhow!("not one request succeeded: {why}")).or_fault(fault);

@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<Exit> {
 /// Prints what was compared, as an object or as its table, with what must be known of it.
 fn print(json: bool, object: &Value, table: Section, remarks: Vec<String>, sentence: String) -> Result<()> {
     let sections = [table, circumstances::warnings(remarks), Section::default().text(sentence)];
-    let text = || terminal::text(&Document::of(sections), Style::of_stdout());
+    let text = || terminal::text(&Document::from_sections(sections), Style::of_stdout());
     output::print(if json { output::json_of(object)? } else { text() })
 }
 

@@ -158,7 +158,7 @@ fn told(most: &MostConforming, is_bound: bool) -> String {
              bound. Give the load more CPUs (--threads, --on)",
             whole(found.value)
         ),
-        MostConforming::Found(found) => format!("{} connections conform", found.told(whole)),
+        MostConforming::Found(found) => format!("{} connections conform", found.with_interval(whole)),
         MostConforming::All(most) => {
             format!("All of {} connections conform; try more (--conforming)", format_count(u64::from(*most)))
         }

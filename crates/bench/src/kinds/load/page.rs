@@ -81,7 +81,7 @@ fn crossing_in_words(Crossing { bytes }: &Crossing) -> String {
     match (bytes.has_interval(), bytes.is_known()) {
         (true, _) => format!(
             "Up to {} a hit costs the server more for its connection with the handshake than for its bytes.",
-            bytes.told(format_binary_bytes)
+            bytes.with_interval(format_binary_bytes)
         ),
         (false, true) => {
             "Where bytes cost as much as the connection is not certain: no interval. Measure longer.".to_owned()
@@ -97,7 +97,7 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
         let percent = 100.0 * point.handshakes_resumed as f64 / handshakes.max(1) as f64;
         if handshakes > 0 { format_percent(percent) } else { NONE.to_owned() }
     };
-    let rows = Rows::of(&summary.points)
+    let rows = Rows::new(&summary.points)
         .words("", |point| point.name.clone())
         .number("hits/s", cells::hits)
         .interval(format_quantity, |point| Some(point.hits_per_second))
@@ -105,7 +105,7 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
         .number("p99", |point| cells::latency(latency(point), |of| of.p99))
         .number_if_any("CPU/hit", |point| {
             let cpu = point.server_cpu_ns_per_hit;
-            (cpu.value > 0.0).then(|| cpu.told(format_duration))
+            (cpu.value > 0.0).then(|| cpu.with_interval(format_duration))
         })
         .number("resumed", resumed)
         .number("hits/handshake", |point| point.hits_per_handshake.map_or(NONE.to_owned(), format_tenths))
@@ -151,6 +151,6 @@ fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
     let words = format!("Latency against throughput at {} points; the table has every number.", rows.len() / 2);
     Some(
         Chart::new("saturation", 300, rows, body)?
-            .told("Latency against throughput: where it bends, the server is full.", words),
+            .described("Latency against throughput: where it bends, the server is full.", words),
     )
 }

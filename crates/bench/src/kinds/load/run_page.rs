@@ -173,7 +173,7 @@ fn network(summary: &Summary) -> Option<[String; 3]> {
 fn latencies(summary: &Summary) -> Section {
     let seen = Phase::ALL.iter().filter_map(|phase| Some((phase, summary.latency_ns.get(phase)?)));
     let seen: Vec<(&Phase, &Percentiles)> = seen.collect();
-    let rows = Rows::of(&seen)
+    let rows = Rows::new(&seen)
         .words("latency", |(phase, _)| phase.name().replace('_', " "))
         .number("count", |(_, found)| format_count(found.count))
         .number("mean", |(_, found)| cells::latency(Some(found), |of| of.mean))
@@ -192,7 +192,7 @@ fn whose(summary: &Summary) -> &str {
 
 /// What each of several loops or workers did.
 fn workers(summary: &Summary) -> Section {
-    let rows = Rows::of(&summary.outcome.parts)
+    let rows = Rows::new(&summary.outcome.parts)
         .words(whose(summary), |part| part.name.clone())
         .number("hits", |part| format_count(part.hits))
         .number("hits/s", |part| format_quantity(part.hits as f64 * 1e9 / part.elapsed_ns.max(1) as f64))
@@ -221,7 +221,7 @@ fn charts(slices: &[Slice]) -> Vec<Chart> {
         let lines: Vec<Line> = lines.iter().map(|(name, value)| (*name, slices, *value)).collect();
         let (chart, most) = over_time(id, title, &lines)?;
         let words = format!("{title} over time, at most {}.", format_quantity(most));
-        Some(chart.told(capitalised(&format!("{title}, over time.")), words))
+        Some(chart.described(capitalised(&format!("{title}, over time.")), words))
     };
     let hits = chart("hits", "hits per second", &[("hits/s", |slice| per_second(slice.hits, slice))]);
     let latency = chart(
@@ -316,7 +316,7 @@ fn surges(summary: &LoadSummary, runs: &[Summary]) -> Option<Chart> {
     let words = surges_in_words(summary);
     let caption =
         format!("Full handshakes per second, over time: where sessions renew together there are surges. {words}");
-    Some(chart.told(caption, words))
+    Some(chart.described(caption, words))
 }
 
 /// The connections of the first clients over time, as Figure 2 of Mraz et al. 2002 draws profiles.
@@ -370,5 +370,5 @@ fn gantt(id: &str, title: &str, lives: &[Life]) -> Option<Chart> {
         count(KINDS[1])
     );
     let caption = format!("{title}: each strip is one, coloured by how its session began.");
-    Some(Chart::new(id, 20 * clients as usize + 20, rows, body)?.told(caption, words))
+    Some(Chart::new(id, 20 * clients as usize + 20, rows, body)?.described(caption, words))
 }

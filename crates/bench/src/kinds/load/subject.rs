@@ -241,7 +241,7 @@ impl Makes<'_> {
         let outcome = workers.run(plan, self.stop, Vec::new())?;
         match outcome.losses.first() {
             // Its points would be of different loads.
-            Some(loss) => Err(Fault::Unreachable.of(anyhow!("{loss}"))),
+            Some(loss) => Err(Fault::Unreachable.wrap(anyhow!("{loss}"))),
             None => Ok(outcome),
         }
     }
@@ -478,7 +478,7 @@ impl Subject for LoadedUrl<'_> {
         let mut parts = plans.iter_mut().zip(sessions.iter_mut()).zip(&clocks).map(|((plan, sessions), clocks)| {
             // Turns end it, and cut it.
             (plan.until, plan.slice_ns) = (Until::Elapsed(u64::MAX / 4), None);
-            Side { plan, sessions, clocks: clocks.clone().unwrap_or(ProcessClocks::of(Vec::new())) }
+            Side { plan, sessions, clocks: clocks.clone().unwrap_or(ProcessClocks::new(Vec::new())) }
         });
         let (Some(first), Some(second)) = (parts.next(), parts.next()) else { return Ok(Vec::new()) };
         drop(parts);

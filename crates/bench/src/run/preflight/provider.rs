@@ -10,7 +10,7 @@ use super::{Attempt, Check};
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     let off = attempt.settings.stages_off;
     for stage in off.provider().iter() {
-        let count = attempt.counted.provider.map_or(0, |counters| counters.of(stage));
+        let count = attempt.counted.provider.map_or(0, |counters| counters.total(stage));
         let (what, passed) = match occurrence(stage, attempt.suite, attempt.session.is_some(), off) {
             Occurrence::OnTheWire => {
                 let (failed, seen) = attempt.unmatched(&without(attempt.settings, stage))?;

@@ -71,7 +71,7 @@ impl Accounts {
     fn clocks(&self, server: &Running) -> Clocks {
         let by_group = self.by_group.contains(&server.host);
         let group = if by_group { server.instance.group_clock() } else { None };
-        group.map_or_else(|| Clocks::Processes(ProcessClocks::of(server.instance.pids())), Clocks::Group)
+        group.map_or_else(|| Clocks::Processes(ProcessClocks::new(server.instance.pids())), Clocks::Group)
     }
 
     /// Looks at a server anew, by the processes that it has now, once it rests.
@@ -86,7 +86,7 @@ impl Accounts {
         }
         server.account_ns()?;
         let (name, log) = (server.name, log_tail(server.instance));
-        Err(Fault::Server.of(anyhow!("processes of the server of \"{name}\" end one after the other{log}")))
+        Err(Fault::Server.wrap(anyhow!("processes of the server of \"{name}\" end one after the other{log}")))
     }
 
     /// The CPU time of a server that has rested since the last slice; what its clocks have gone on is late work.
@@ -122,7 +122,7 @@ impl Accounts {
             && let Some(death) = server.instance.awaited_death(&mut before.vigil)
         {
             let (name, log) = (server.name, log_tail(server.instance));
-            return Err(Fault::Server.of(anyhow!("the server of \"{name}\": {death}{log}")));
+            return Err(Fault::Server.wrap(anyhow!("the server of \"{name}\": {death}{log}")));
         }
         self.rest_anew(server)
     }

@@ -48,7 +48,7 @@ fn pages(summary: &ArraySummary) -> Option<Item> {
         _ => "",
     };
     let lies =
-        if limited.is_empty() { Lies::of([low / own, high / own], about(1.0, PAGES_AGREE)) } else { Lies::Across };
+        if limited.is_empty() { Lies::new([low / own, high / own], about(1.0, PAGES_AGREE)) } else { Lies::Across };
     let said = format!(
         "plain HTTP made {} pages/s; the time that a page takes makes {}{limited}",
         format_quantity(plain),
@@ -70,7 +70,7 @@ fn scale(summary: &ArraySummary) -> Option<Item> {
         if model.is_of_server { "the server" } else { "proxies" },
         format_quantity(found)
     );
-    Some(item(Lies::of([in_pages(low), in_pages(high)], about(wanted, SCALE_AGREES)), said))
+    Some(item(Lies::new([in_pages(low), in_pages(high)], about(wanted, SCALE_AGREES)), said))
 }
 
 /// Full handshakes times what each costs, and with them all CPU time, stay within the quotas.
@@ -79,7 +79,7 @@ fn quotas(summary: &ArraySummary) -> Option<Item> {
     let (line, fullest) = all.max_by(|a, b| a.1.fullest_percent.total_cmp(&b.1.fullest_percent))?;
     // It is what was counted, not an estimate.
     let counted = fullest.fullest_percent;
-    let lies = Lies::of([counted, counted], [0.0, 100.0 * QUOTA_AGREES]);
+    let lies = Lies::new([counted, counted], [0.0, 100.0 * QUOTA_AGREES]);
     let said = format!(
         "no machine used more than its quota: the fullest, {} at {} %, used {} of it",
         line.name,
@@ -127,16 +127,16 @@ fn linear(summary: &ArraySummary) -> Vec<Item> {
             format_tenths(times.low),
             format_tenths(times.high)
         );
-        Some(item(Lies::of(times.interval(), about(f64::from(line.proxies), LINEAR_TO)), said))
+        Some(item(Lies::new(times.interval(), about(f64::from(line.proxies), LINEAR_TO)), said))
     };
     all.filter(|line| line.proxies > 1).filter_map(of_line).collect()
 }
 
 /// Of two estimates of one number: each in the other's interval, or apart, or neither.
 fn both(one: Estimate, other: Estimate) -> Lies {
-    let within = |value: f64, of: Estimate| Lies::of([value, value], of.interval()) == Lies::Within;
+    let within = |value: f64, of: Estimate| Lies::new([value, value], of.interval()) == Lies::Within;
     let is_known = |of: Estimate| of.low.is_finite() && of.high.is_finite();
-    match Lies::of(one.interval(), other.interval()) {
+    match Lies::new(one.interval(), other.interval()) {
         apart @ (Lies::Above | Lies::Below) => apart,
         _ if is_known(one) && is_known(other) && within(one.value, other) && within(other.value, one) => Lies::Within,
         _ => Lies::Across,
@@ -167,7 +167,7 @@ fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
             ACCEPTED_AGREES
         );
         let apart = [behind.low - shared.high, behind.high - shared.low];
-        Some(item(Lies::of(apart, [-ACCEPTED_AGREES, ACCEPTED_AGREES]), said))
+        Some(item(Lies::new(apart, [-ACCEPTED_AGREES, ACCEPTED_AGREES]), said))
     };
     shared.filter_map(of_shared).collect()
 }

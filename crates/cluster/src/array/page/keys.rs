@@ -43,7 +43,7 @@ pub fn sentence(summary: &ArraySummary) -> Option<String> {
 /// The table.
 pub fn section(summary: &ArraySummary) -> Option<Section> {
     let all = offering(summary);
-    let rows = Rows::of(&all)
+    let rows = Rows::new(&all)
         .words("", |(line, level, _)| format!("{} proxies, {}, {} %", line.proxies, line.spread, level.asked_percent))
         .number("accepted", |(.., accepted)| format_percent(accepted.value))
         .interval(format_tenths, |(.., accepted)| Some(*accepted))

@@ -85,7 +85,7 @@ impl Accelerators {
     /// What they are, for the manifest.
     pub fn told(&self) -> Option<String> {
         let engines = self.hardware.accelerator?;
-        Some(format!("in each proxy an emulated {}", engines.told(workers(&self.model))))
+        Some(format!("in each proxy an emulated {}", engines.describe(workers(&self.model))))
     }
 }
 

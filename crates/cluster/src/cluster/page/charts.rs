@@ -92,7 +92,7 @@ fn over_reuse(
         ],
     });
     let words = format!("Lines of {title} over reuse: {}.", words.join("; "));
-    Some(Chart::new(id, 260, rows, body)?.told(caption, words))
+    Some(Chart::new(id, 260, rows, body)?.described(caption, words))
 }
 
 /// Latency against throughput, a line for each reuse, a panel for each policy: the form of Figure 9 of Apostolopoulos
@@ -162,7 +162,7 @@ fn latency_panel(summary: &ClusterSummary, way: &str) -> Option<Chart> {
          second.{crosses}"
     );
     let words = format!("Latency against throughput{with}: {words}.");
-    Some(Chart::new(id, height, rows, body)?.told(caption, words))
+    Some(Chart::new(id, height, rows, body)?.described(caption, words))
 }
 
 /// The paper's points, where both it and this experiment have plain HTTP to tell them by.
@@ -211,5 +211,5 @@ fn balance(summary: &ClusterSummary) -> Option<Chart> {
     });
     let words = format!("Strips of the connections of each backend; the busiest got: {}.", words.join(", "));
     let caption = "Who got the connections: each backend's part.";
-    Some(Chart::new("cluster-balance", 20 * cells.len(), rows, body)?.told(caption, words))
+    Some(Chart::new("cluster-balance", 20 * cells.len(), rows, body)?.described(caption, words))
 }

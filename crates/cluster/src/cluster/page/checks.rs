@@ -28,7 +28,7 @@ pub fn section(summary: &ClusterSummary) -> Option<Section> {
 
 fn items(check: &LoadCheck) -> Vec<Item> {
     let item = |name: &str, ratio: &Ratio, tolerance: f64| {
-        let lies = Lies::of([ratio.low, ratio.high], [1.0 - tolerance, 1.0 + tolerance]);
+        let lies = Lies::new([ratio.low, ratio.high], [1.0 - tolerance, 1.0 + tolerance]);
         let head = format!("{} {}: {name} {}", mark(lies), check.line, ratio_times(ratio));
         Item { head, muted: lies == Lies::Within, ..Item::default() }
     };

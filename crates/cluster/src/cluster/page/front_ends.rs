@@ -61,7 +61,7 @@ pub(super) fn section(summary: &ClusterSummary) -> Option<Section> {
             let machines = cell.measured.server_cpu_ns_per_hit.value + behind(cell).unwrap_or(0.0);
             format_micros(machines + dispatchers.unwrap_or(0.0) * per_hit)
         };
-        let rows = Rows::of(by_traffic(summary))
+        let rows = Rows::new(by_traffic(summary))
             .words("", |cell| format!("  {}", cell.cell.way_name()))
             .estimate("front ends", format_micros, |cell: &CellSummary| cell.front_end_cpu_ns_per_hit)
             .estimate("backends", format_micros, |cell| backends(cell))

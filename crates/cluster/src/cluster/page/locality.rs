@@ -51,7 +51,7 @@ pub(super) fn section(summary: &ClusterSummary) -> Option<Section> {
     let cache_bytes = summary.cells.iter().find_map(|cell| cell.locality.as_ref())?.cache_bytes;
     let cells = by_traffic(summary).into_iter().filter_map(|cell| Some((&cell.measured.name, cell.locality.as_ref()?)));
     let cells: Vec<(&String, &LocalitySummary)> = cells.collect();
-    let rows = Rows::of(&cells)
+    let rows = Rows::new(&cells)
         .words("", |(name, _)| (*name).clone())
         .number("objects", |(_, found)| format_tenths(found.objects.value))
         .number("size", |(_, found)| format_bytes(found.object_bytes.value))

@@ -92,7 +92,7 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     };
     let timed = |cell: &CellSummary| cell.cell.dispatcher_timeout_s.filter(|_| cell.measured.blocks > 0);
     let cells: Vec<(u32, &CellSummary)> = summary.cells.iter().filter_map(|cell| Some((timed(cell)?, cell))).collect();
-    let rows = Rows::of(&cells)
+    let rows = Rows::new(&cells)
         .words("dispatcher remembers for", |(seconds, _)| format!("{seconds} s"))
         .number("accepted", |(_, cell)| format_percent(cell.accepted_percent_of_offered.value))
         .interval(format_tenths, |(_, cell)| Some(cell.accepted_percent_of_offered))
@@ -126,7 +126,7 @@ fn paper(summary: &ClusterSummary) -> Option<Section> {
 
 /// The table of one server without a dispatcher: the points of its lines, then what they are checked with.
 fn points(summary: &ClusterSummary) -> Section {
-    let rows = Rows::of(&summary.cells)
+    let rows = Rows::new(&summary.cells)
         .words("", |cell| cell.traffic.clone())
         .number("hits/s", |cell| cells::hits(&cell.measured))
         .interval(format_quantity, |cell| Some(cell.measured.hits_per_second))
@@ -170,7 +170,7 @@ fn table(summary: &ClusterSummary) -> Section {
     };
     let of_dispatcher =
         |cell: &CellSummary| Some(cell.dispatcher_cpu_ns_per_connection).filter(|_| cell.cell.policy != Policy::Direct);
-    let rows = Rows::of(by_traffic(summary))
+    let rows = Rows::new(by_traffic(summary))
         .words("", |cell| format!("  {}", cell.cell.way_name()))
         .toned(Tone::Bad, |cell| !cell.measured.valid)
         .on(Medium::Page, |rows| rows.number("offered", |cell| format_count(cell.measured.resumed_offered)))

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::until::until;
 use tlsdyno_record::store::Locality;
 use tlsdyno_servers::growing_log::GrowingLog;
-use tlsdyno_traffic::trace::Site;
+use tlsdyno_traffic::trace::ServedWorkload;
 
 /// How long servers may take to log the last requests of a block.
 const LOGGED_WITHIN: Duration = Duration::from_secs(10);
@@ -57,7 +57,7 @@ impl Logs {
 }
 
 /// The size of cache with which those of all backends together hold every object once, bytes.
-pub fn enough_for_all_together(site: &Site, backends: u32) -> u64 {
+pub fn enough_for_all_together(site: &ServedWorkload, backends: u32) -> u64 {
     let sizes: HashMap<&str, u64> =
         site.workload.objects.iter().map(|object| (&*object.path, object.expect.body_bytes.unwrap_or(0))).collect();
     sizes.values().sum::<u64>().div_ceil(u64::from(backends.max(1))).max(1)

@@ -106,7 +106,6 @@ impl Loop<'_> {
         }
     }
 
-    /// Serves a client for which there is room.
     pub(super) fn admit(&mut self, client: OwnedFd, address: SocketAddr) {
         let most = self.snapshot.settings.limits.connections_per_address;
         let mut connection = Connection::new(client, address, self.now_ns);

@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto};
 use tlsdyno_wire::proxy_protocol;
 
 use super::{Loop, all, seconds};
-use crate::dispatch::connection::{BackendSocket, Connection, Side, Socket, Stage};
+use crate::dispatch::connection::{BackendSocket, Connection, ConnectionPhase, Side, Socket};
 use crate::dispatch::limits::BACKENDS_MAX;
 use crate::dispatch::places::Id;
 use crate::dispatch::relay::FailedSide;
@@ -76,7 +76,7 @@ impl Loop<'_> {
                 continue;
             };
             self.shared.slots[usize::from(slot)].active.fetch_add(1, Relaxed);
-            connection.stage = Stage::Connecting;
+            connection.phase = ConnectionPhase::Connecting;
             connection.since_ns = self.now_ns;
             let socket = Socket { descriptor, tells_room: !connected, watched: true };
             let interest = if connected { Interest::EdgeRead } else { Interest::EdgeReadWrite };
@@ -173,7 +173,7 @@ impl Loop<'_> {
             self.shared.memory.note_address(address, slot, seconds(self.now_ns), timeout_s);
         }
         let first = std::mem::take(&mut connection.first_bytes);
-        connection.stage = Stage::Relaying;
+        connection.phase = ConnectionPhase::Relaying;
         connection.since_ns = self.now_ns;
         let Some(backend) = &connection.backend else { return };
         let sent = connection.up.send_rest(backend.socket.descriptor.as_fd(), &first);
@@ -213,7 +213,6 @@ impl Loop<'_> {
     }
 }
 
-/// A socket for connecting to this address.
 pub(in crate::dispatch) fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;

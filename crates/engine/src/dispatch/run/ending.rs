@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Loop;
-use crate::dispatch::connection::{Side, Stage};
+use crate::dispatch::connection::{ConnectionPhase, Side};
 use crate::dispatch::limits::{SWEEP_NS_MAX, SWEEP_NS_MIN};
 use crate::dispatch::places::Id;
 use crate::sys;
@@ -55,13 +55,13 @@ impl Loop<'_> {
             let Some(id) = self.places.at(place) else { continue };
             let Some(connection) = self.places.get(id) else { continue };
             let waited_ns = self.now_ns.saturating_sub(connection.since_ns);
-            match connection.stage {
-                Stage::Hello if waited_ns >= limits.hello_time.ns() => {
+            match connection.phase {
+                ConnectionPhase::Hello if waited_ns >= limits.hello_time.ns() => {
                     self.counts.all.timed_out_hello.add(1);
                     self.close(id);
                 }
-                Stage::Connecting if waited_ns >= limits.connect_time.ns() => self.connect_to_next(id),
-                Stage::Relaying => {
+                ConnectionPhase::Connecting if waited_ns >= limits.connect_time.ns() => self.connect_to_next(id),
+                ConnectionPhase::Relaying => {
                     let most = if connection.is_half_closed() { limits.half_closed_time } else { limits.idle_time };
                     if waited_ns >= most.ns() {
                         self.counts.all.timed_out_idle.add(1);

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use super::{Loop, all, seconds};
-use crate::dispatch::connection::{Side, Stage};
+use crate::dispatch::connection::{ConnectionPhase, Side};
 use crate::dispatch::counters::LoopCounts;
 use crate::dispatch::learn::{Lesson, Outcome, Student};
 use crate::dispatch::limits::PATIENCE_NS;
@@ -25,19 +25,18 @@ impl Loop<'_> {
         if event.writable {
             outgoing.note_writable();
         }
-        if connection.stage == Stage::Connecting && side == Side::Backend {
+        if connection.phase == ConnectionPhase::Connecting && side == Side::Backend {
             return self.on_connected(id);
         }
         self.drive(id);
     }
 
-    /// Moves what can be moved.
     pub(super) fn drive(&mut self, id: Id) {
         let Some(connection) = self.places.get(id) else { return };
-        match connection.stage {
-            Stage::Hello => return self.read_opening(id),
-            Stage::Connecting => return,
-            Stage::Relaying => {}
+        match connection.phase {
+            ConnectionPhase::Hello => return self.read_opening(id),
+            ConnectionPhase::Connecting => return,
+            ConnectionPhase::Relaying => {}
         }
         if self.now_ns.saturating_sub(connection.since_ns) >= PATIENCE_NS {
             connection.up.note_pause();

@@ -14,8 +14,7 @@ use crate::dispatch::settings::Policy;
 use crate::reactor::Interest;
 
 /// What a backend is chosen by.
-enum Said {
-    /// What a hello says about sessions.
+enum RoutingKey {
     Hello(SessionKeys),
     /// What a request asks for; `None`: it names no path.
     Request(Option<Object>),
@@ -36,11 +35,11 @@ impl Opening {
     }
 
     /// `all`: what has come so far; `piece`: the last of it.
-    fn read(&mut self, all: &[u8], piece: &[u8], memory: &Memory) -> Result<Option<Said>, Mute> {
+    fn read(&mut self, all: &[u8], piece: &[u8], memory: &Memory) -> Result<Option<RoutingKey>, Mute> {
         match self {
-            Opening::Hello(reader) => reader.read(piece).map(|keys| keys.map(Said::Hello)).map_err(Mute::Hello),
+            Opening::Hello(reader) => reader.read(piece).map(|keys| keys.map(RoutingKey::Hello)).map_err(Mute::Hello),
             Opening::Request(reader) => {
-                let said = |target| Said::Request(target_path(target).map(|path| memory.object(path)));
+                let said = |target| RoutingKey::Request(target_path(target).map(|path| memory.object(path)));
                 reader.read(all).map(|target| target.map(said)).map_err(|_| Mute::Request)
             }
         }
@@ -72,11 +71,11 @@ impl Loop<'_> {
                     match found {
                         Ok(None) if !too_long && connection.up.is_readable() => {}
                         Ok(None) if !too_long => break,
-                        Ok(Some(Said::Hello(keys))) => {
+                        Ok(Some(RoutingKey::Hello(keys))) => {
                             self.understand(id, &keys);
                             return self.connect_first(id);
                         }
-                        Ok(Some(Said::Request(object))) => {
+                        Ok(Some(RoutingKey::Request(object))) => {
                             connection.object = object;
                             return self.connect_first(id);
                         }

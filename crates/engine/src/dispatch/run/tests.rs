@@ -37,14 +37,12 @@ fn shared(policy: Policy, backends: &[SocketAddr]) -> Shared {
     Shared::new(settings, 1, 64).unwrap()
 }
 
-/// A loop without listeners, and its client.
 struct Bench<'s> {
     this: Loop<'s>,
     client: TcpStream,
 }
 
 impl Bench<'_> {
-    /// With one connection, which has just been accepted.
     fn new(shared: &Shared) -> Bench<'_> {
         let (wake, _) = UnixStream::pair().unwrap();
         let front = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -4,8 +4,8 @@
 use tlsdyno_tls::{Client, Effort};
 use tlsdyno_wire::http::Response;
 
-use super::{Place, Run};
-use crate::load::connection::{Connection, Exchange, Stage};
+use super::{ConnectionSlot, Run};
+use crate::load::connection::{Connection, ConnectionPhase, Exchange};
 use crate::load::limits::SEND_CHUNK_BYTES;
 use crate::load::outcome::{ErrorKind, Phase};
 use crate::load::requests;
@@ -51,7 +51,7 @@ impl Run<'_> {
         let now_ns = tlsdyno_sys::monotonic_ns();
         self.first_connect_ns.get_or_insert(now_ns);
         while self.places.len() <= id as usize {
-            self.places.push(Place::default());
+            self.places.push(ConnectionSlot::default());
         }
         let route = &self.plan.route;
         let turn = if route.source_of_client { u64::from(user) } else { self.recorder.connections };
@@ -78,7 +78,7 @@ impl Run<'_> {
     /// TCP is connected or, on loopback, is by the time the first bytes are sent.
     pub(super) fn connected(&mut self, id: ConnectionId) {
         let Some(config) = &self.plan.target.tls else {
-            self.connection(id).stage = Stage::Open;
+            self.connection(id).phase = ConnectionPhase::Open;
             return self.users.ready(id, true);
         };
         self.output_for(id);
@@ -88,7 +88,7 @@ impl Run<'_> {
         connection.resumption_intended = decision.intended;
         connection.session_given = decision.session.is_some();
         connection.tls = Some(Client::new(config, decision.session, &mut self.entropy, now_ms, &mut self.out));
-        connection.stage = Stage::Handshaking;
+        connection.phase = ConnectionPhase::Handshaking;
         let client = connection.tls.as_ref().expect("it was just made");
         if client.is_connected() {
             self.handshake_complete(id);
@@ -165,13 +165,13 @@ impl Run<'_> {
         let now_ns = self.now_ns;
         let connection = self.connection(id);
         if server_first && connection.is_all_sent() {
-            connection.stage = Stage::Closing;
+            connection.phase = ConnectionPhase::Closing;
             connection.progress_ns = now_ns;
             return;
         }
         self.output_for(id);
         let connection = self.places[id as usize].connection.as_mut().expect("it is to be closed");
-        if connection.stage == Stage::Handshaking {
+        if connection.phase == ConnectionPhase::Handshaking {
             self.sessions.undo(connection.user, connection.session_given);
         }
         if let Some(client) = &mut connection.tls {
@@ -230,7 +230,6 @@ impl Run<'_> {
         }
     }
 
-    /// So many bytes of a connection went out.
     pub(super) fn sent(&mut self, id: ConnectionId, bytes: usize) {
         let connection = self.places[id as usize].connection.as_mut().expect("it just sent something");
         if bytes > 0 && !std::mem::replace(&mut connection.tcp_connected, true) {
@@ -243,7 +242,6 @@ impl Run<'_> {
         }
     }
 
-    /// Watches a connection for what it waits for.
     pub(super) fn watch(&mut self, id: ConnectionId) {
         let place = &mut self.places[id as usize];
         let Some(connection) = &mut place.connection else {

@@ -29,7 +29,6 @@ impl Run<'_> {
         Some(self.deadline_ns()?.saturating_add(self.plan.connections.timeout_ns))
     }
 
-    /// Gives up all that is under way.
     pub(super) fn cut_off(&mut self) {
         // A server that was silent for so long timed out as at any other time.
         self.end_what_timed_out();

@@ -3,7 +3,7 @@
 use tlsdyno_tls::{Client, EarlyData, Effort, Receiver, SessionKind};
 
 use super::Run;
-use crate::load::connection::{Connection, Found, Read, Stage};
+use crate::load::connection::{Connection, ConnectionPhase, Found, Read};
 use crate::load::limits::{READS_PER_EVENT_MAX, RESOURCE_PAUSE_NS};
 use crate::load::lives::Life;
 use crate::load::outcome::{ErrorKind, Phase};
@@ -38,7 +38,7 @@ impl Run<'_> {
         let now_ns = self.now_ns;
         let connection = self.connection(id);
         connection.progress_ns = now_ns;
-        if connection.stage == Stage::Connecting {
+        if connection.phase == ConnectionPhase::Connecting {
             return self.connected(id);
         }
         // An error makes a socket writable, too: it is found, behind what is there to read, by reading.
@@ -60,7 +60,7 @@ impl Run<'_> {
     /// Nothing can be sent any more. A server may have answered before it had read everything (early data, a body that
     /// it refuses): only behind what it sent does the connection fail.
     pub(super) fn send_failed(&mut self, id: ConnectionId, kind: ErrorKind) {
-        if kind != ErrorKind::Reset || self.connection(id).stage == Stage::Connecting {
+        if kind != ErrorKind::Reset || self.connection(id).phase == ConnectionPhase::Connecting {
             return self.fail_or_repeat(id, kind);
         }
         self.connection(id).break_off(kind);
@@ -93,7 +93,6 @@ impl Run<'_> {
         }
     }
 
-    /// Handles the first `bytes` of the input buffer.
     fn receive(&mut self, id: ConnectionId, bytes: usize) {
         self.output_for(id);
         let connection = self.places[id as usize].connection.as_mut().expect("it was just read from");
@@ -154,7 +153,8 @@ impl Run<'_> {
     fn after_receive(&mut self, id: ConnectionId) {
         let number = self.places[id as usize].number;
         let connection = self.connection(id);
-        if connection.stage == Stage::Handshaking && connection.tls.as_ref().is_some_and(Client::is_connected) {
+        if connection.phase == ConnectionPhase::Handshaking && connection.tls.as_ref().is_some_and(Client::is_connected)
+        {
             self.handshake_complete(id);
         }
         // Not "else": the answer to a request that travelled with the hello may come with the end of the handshake.
@@ -171,7 +171,7 @@ impl Run<'_> {
     pub(super) fn handshake_complete(&mut self, id: ConnectionId) {
         let now_ns = tlsdyno_sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("its handshake just completed");
-        connection.stage = Stage::Open;
+        connection.phase = ConnectionPhase::Open;
         let Some(handshake) = connection.tls.as_ref().and_then(Client::handshake) else {
             // A minimal set-up has no handshake, and nothing that others could wait for.
             return self.users.ready(id, true);
@@ -265,11 +265,11 @@ impl Run<'_> {
         }
         let connection = self.connection(id);
         let kind = connection.broken.unwrap_or(ErrorKind::Closed);
-        match connection.stage {
-            Stage::Closing => self.close_finished(id),
-            Stage::Connecting | Stage::Handshaking => self.fail(id, kind),
-            Stage::Open if connection.exchange.is_none() => self.close_finished(id),
-            Stage::Open => {
+        match connection.phase {
+            ConnectionPhase::Closing => self.close_finished(id),
+            ConnectionPhase::Connecting | ConnectionPhase::Handshaking => self.fail(id, kind),
+            ConnectionPhase::Open if connection.exchange.is_none() => self.close_finished(id),
+            ConnectionPhase::Open => {
                 // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section
                 // 6.1.
                 let truncated = connection.tls.as_mut().is_some_and(|client| client.end_of_input().is_err());
@@ -293,7 +293,7 @@ impl Run<'_> {
         if connection.is_stale() {
             self.remove(id);
             self.users.lost(id, Loss::Stale);
-        } else if connection.waits_for_server() && connection.stage != Stage::Closing {
+        } else if connection.waits_for_server() && connection.phase != ConnectionPhase::Closing {
             self.fail(id, kind);
         } else {
             // A reset in place of the close that was expected, or that a server may do any time.
@@ -303,7 +303,7 @@ impl Run<'_> {
 
     pub(super) fn fail(&mut self, id: ConnectionId, kind: ErrorKind) {
         let connection = self.remove(id);
-        if connection.stage == Stage::Handshaking {
+        if connection.phase == ConnectionPhase::Handshaking {
             self.sessions.undo(connection.user, connection.session_given);
         }
         self.lose(id, kind);

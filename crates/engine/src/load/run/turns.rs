@@ -6,7 +6,7 @@
 //! few. Else handshakes of one turn would be paid for by hits of the next, and the first turn that counts would have
 //! hits whose handshakes nobody counted.
 
-use super::{Place, Run};
+use super::{ConnectionSlot, Run};
 use crate::load::connection::Connection;
 use crate::load::plan::Plan;
 use crate::load::users::Action;
@@ -20,11 +20,11 @@ pub struct Turn {
     pub ended_ns: u64,
     /// Requests that were completed in it.
     pub hits: u64,
-    /// Full handshakes in it.
+    /// Number of full handshakes in the turn.
     pub handshakes_full: u64,
 }
 
-/// What ends a turn.
+/// The end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextTurn {
     /// So many nanoseconds.
@@ -95,9 +95,10 @@ impl Run<'_> {
         let number = match action {
             Action::Open { .. } => 0,
             Action::Send { connection, .. } => {
-                let Place { number, connection } = &self.places[*connection as usize];
-                let is_of_turn =
-                    |of: &Connection| of.opened_ns >= turns.began_ns && (turns.ends_connections || of.served == 0);
+                let ConnectionSlot { number, connection } = &self.places[*connection as usize];
+                let is_of_turn = |connection: &Connection| {
+                    connection.opened_ns >= turns.began_ns && (turns.ends_connections || connection.served == 0)
+                };
                 if connection.as_ref().is_some_and(is_of_turn) {
                     return false;
                 }

@@ -143,7 +143,6 @@ impl Users<'_> {
         }
     }
 
-    /// Closes a connection that is idle.
     pub(super) fn close(&mut self, connection: ConnectionId) {
         self.connections[connection as usize].used = Use::Closing;
         self.actions.push_back(Action::Close { connection, server_first: false });

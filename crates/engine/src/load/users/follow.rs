@@ -10,7 +10,6 @@ use super::super::outcome::WindowUse;
 use super::super::window::Window;
 use super::{ActiveId, ConnectionId, Use, Users};
 
-/// The state of a replay.
 #[derive(Debug)]
 pub(super) struct Follow {
     pub window: Window,
@@ -83,7 +82,6 @@ impl Users<'_> {
         user.again.len() as u32 + (user.next..user.page_end).take(most).take_while(admitted).count() as u32
     }
 
-    /// Whether the window lets the next user in.
     pub(super) fn next_user_may_begin(&self) -> bool {
         let Some(place) = self.next_user_place() else { return true };
         self.follow.as_ref().is_none_or(|follow| follow.window.admits(place))
@@ -179,7 +177,6 @@ impl Users<'_> {
         }
     }
 
-    /// A connection is closed or lost.
     pub(super) fn note_closed(&mut self, id: ConnectionId) {
         if let Some(follow) = &mut self.follow {
             follow.taken.take_if(|taken| *taken == id);

@@ -28,7 +28,7 @@ impl Users<'_> {
     pub fn hop(&self, id: ConnectionId) -> Option<&Hop> {
         let request = self.request(id)?;
         let user = self.connections[id as usize].user;
-        self.users[user as usize].hops.iter().find(|(of, _)| *of == request).map(|(_, hop)| hop)
+        self.users[user as usize].hops.iter().find(|(hop_request, _)| *hop_request == request).map(|(_, hop)| hop)
     }
 
     /// The request that is under way on the connection, or was just handed to it: index into the workload's requests.
@@ -46,10 +46,9 @@ impl Users<'_> {
 
     /// The request has come to its end, whichever.
     pub(super) fn forget_hop(&mut self, id: ActiveId, request: u32) {
-        self.users[id as usize].hops.retain(|(of, _)| *of != request);
+        self.users[id as usize].hops.retain(|(hop_request, _)| *hop_request != request);
     }
 
-    /// The user goes.
     pub(super) fn drop_hops(&mut self, id: ActiveId) {
         let hops = &mut self.users[id as usize].hops;
         self.hops_dropped += hops.len() as u64;

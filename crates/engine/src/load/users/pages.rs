@@ -108,7 +108,6 @@ impl Users<'_> {
         self.held.push_back(id);
     }
 
-    /// The user waits for the schedule.
     pub(super) fn hold(&mut self, id: ActiveId) {
         let user = &mut self.users[id as usize];
         user.held = true;

@@ -7,7 +7,6 @@ use super::{ActiveId, Use, Users};
 use crate::load::pacing::Random;
 use crate::load::plan::{Pause, Spread};
 
-/// The pauses of a run.
 #[derive(Debug)]
 pub(super) struct Pauses {
     pause: Pause,
@@ -61,17 +60,14 @@ impl Users<'_> {
         }
     }
 
-    /// When the next pause is over.
     pub(super) fn next_pause_ns(&self) -> Option<u64> {
         self.pauses.as_ref()?.waiting.first().map(|(until_ns, _)| *until_ns)
     }
 
-    /// Users in a pause.
     pub(super) fn pausing(&self) -> Option<usize> {
         self.pauses.as_ref().map(|pauses| pauses.waiting.len())
     }
 
-    /// Nobody waits any more.
     pub(super) fn stop_pauses(&mut self) {
         self.pauses.iter_mut().for_each(|pauses| pauses.waiting.clear());
     }

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use super::{ActiveId, ConnectionId, Use, Users};
 
-/// The state of a replay by the clock.
 #[derive(Debug)]
 pub(super) struct Recorded {
     /// So many seconds of the trace go by in one.
@@ -48,7 +47,6 @@ impl Users<'_> {
         }
     }
 
-    /// The trace begins now.
     pub(super) fn start_clock(&mut self) {
         let now_ns = self.now_ns;
         if let Some(recorded) = &mut self.recorded {
@@ -93,7 +91,6 @@ impl Users<'_> {
         true
     }
 
-    /// Begins what has come due.
     pub(super) fn begin_what_is_due(&mut self) {
         let now_ns = self.now_ns;
         while let Some(recorded) = &mut self.recorded
@@ -117,7 +114,6 @@ impl Users<'_> {
         page_ns.into_iter().chain(user_ns).min()
     }
 
-    /// Users that wait for their time.
     pub(super) fn waiting_for_time(&self) -> Option<usize> {
         self.recorded.as_ref().map(|recorded| recorded.waiting.len())
     }
@@ -133,7 +129,6 @@ impl Users<'_> {
         late + begun.map(|user| user.requests.clone().take_while(due).count() as u64).sum::<u64>()
     }
 
-    /// Nobody waits for anything any more.
     pub(super) fn stop_clock(&mut self) {
         if let Some(recorded) = &mut self.recorded {
             recorded.waiting.clear();
@@ -156,7 +151,6 @@ impl Users<'_> {
         }
     }
 
-    /// A connection is closed or lost.
     pub(super) fn note_closed_by_clock(&mut self, id: ConnectionId) {
         if let Some(recorded) = &mut self.recorded {
             recorded.taken.take_if(|taken| *taken == id);

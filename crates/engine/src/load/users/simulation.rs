@@ -252,7 +252,7 @@ impl<'w> Simulation<'w> {
                 // Which of the user's requests failed with it is the policy's choice.
                 let left: HashSet<u32> =
                     self.users.users[user as usize].hops.iter().map(|(request, _)| *request).collect();
-                self.hops.retain(|(of, request), _| *of != user || left.contains(request));
+                self.hops.retain(|(owner, request), _| *owner != user || left.contains(request));
                 self.users.end_of_alone();
             }
             Happening::Ready(id) => {

@@ -31,9 +31,8 @@ fn limits(total: u32, requests_each: Option<u32>) -> Connections {
     Connections { total, per_user: 1, first_alone: true, requests_each, timeout_ns: 1, batch_ns: 0 }
 }
 
-/// What a simulation saw.
 #[derive(Debug, Default)]
-struct Seen {
+struct Timeline {
     /// Intended, sent and finished, nanoseconds.
     requests: Vec<(u64, u64, u64)>,
     opened: u32,
@@ -45,13 +44,13 @@ struct Seen {
 }
 
 /// Runs the users until `end_ns`; `done_ns` tells when a request that is sent now is answered.
-fn simulate(users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Seen {
+fn simulate(users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Timeline {
     simulate_requests(users, end_ns, |now, _| done_ns(now))
 }
 
 /// The same where it depends on the request too.
-fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -> u64) -> Seen {
-    let mut seen = Seen::default();
+fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -> u64) -> Timeline {
+    let mut timeline = Timeline::default();
     let mut under_way: BTreeSet<(u64, ConnectionId, bool)> = BTreeSet::new();
     let mut now = 0;
     users.start();
@@ -60,24 +59,24 @@ fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -
         while let Some(action) = users.next_action() {
             match action {
                 Action::Open { connection, .. } => {
-                    seen.opened += 1;
+                    timeline.opened += 1;
                     users.ready(connection, true);
                 }
                 Action::Send { connection, request, last } => {
                     let done = done_ns(now, request);
-                    seen.requests.push((users.intended_ns(connection).unwrap_or(now), now, done));
+                    timeline.requests.push((users.intended_ns(connection).unwrap_or(now), now, done));
                     under_way.insert((done, connection, last));
                 }
                 Action::Close { connection, .. } => users.closed(connection),
-                Action::Forget { .. } => seen.forgotten_at.push(seen.requests.len()),
+                Action::Forget { .. } => timeline.forgotten_at.push(timeline.requests.len()),
             }
         }
         let next_done = under_way.first().map(|event| event.0);
         let next = [next_done, users.next_due_ns(now)].into_iter().flatten().min();
         let Some(next) = next.filter(|&next| next < end_ns) else {
-            seen.unserved = users.take_unserved(end_ns);
-            seen.done = users.is_done();
-            return seen;
+            timeline.unserved = users.take_unserved(end_ns);
+            timeline.done = users.is_done();
+            return timeline;
         };
         now = now.max(next);
         if let Some(&event) = under_way.first().filter(|event| event.0 <= now) {
@@ -103,17 +102,17 @@ fn a_stall_is_charged_to_every_request_that_fell_due_in_it() {
     let workload = workload(4, 2000);
     // 1 ms for a request, and nothing between 1 s and 2 s.
     let stalled = |now: u64| if (999 * MS..2000 * MS).contains(&now) { 2000 * MS } else { now + MS };
-    let seen = simulate(open_loop(&workload, 1000.0, limits(4, None)), 4000 * MS, stalled);
-    assert_eq!(seen.unserved, 0);
-    assert_eq!(seen.opened, 4, "connections are kept");
-    let latencies: Vec<u64> = seen.requests.iter().map(|(intended, _, done)| done - intended).collect();
+    let timeline = simulate(open_loop(&workload, 1000.0, limits(4, None)), 4000 * MS, stalled);
+    assert_eq!(timeline.unserved, 0);
+    assert_eq!(timeline.opened, 4, "connections are kept");
+    let latencies: Vec<u64> = timeline.requests.iter().map(|(intended, _, done)| done - intended).collect();
     // Only four requests were ever in the server's hands at once, but a quarter of all were late.
     let late = latencies.iter().filter(|latency| **latency > 100 * MS).count();
     assert!((900..1400).contains(&late), "{late}");
     assert!((999 * MS..=1001 * MS).contains(latencies.iter().max().unwrap()));
-    let served: Vec<u64> = seen.requests.iter().map(|(_, sent, done)| done - sent).collect();
+    let served: Vec<u64> = timeline.requests.iter().map(|(_, sent, done)| done - sent).collect();
     assert!(served.iter().filter(|latency| **latency > 100 * MS).count() <= 4, "what a closed loop would have seen");
-    for pair in seen.requests.windows(2) {
+    for pair in timeline.requests.windows(2) {
         assert!(pair[0].0 < pair[1].0 && pair[1].1 >= pair[1].0, "in the order of the schedule, never ahead of it");
     }
 }
@@ -134,13 +133,13 @@ fn merged(
 ) -> crate::load::Outcome {
     let loops = (0..count).map(|index| {
         let share = Share { index, count };
-        let total = share.of(workload.users.len() as u64) as u32;
+        let total = share.portion(workload.users.len() as u64) as u32;
         let everybody = 0..workload.users.len() as u32;
         let users = Users::new(workload, everybody, u64::MAX, limits(total, None), None, false);
-        let seen = simulate_requests(users.with_share(share).with_pacer(pacer(share)), end_ns, done_ns);
-        assert_eq!((seen.opened, seen.unserved), (total, 0));
+        let timeline = simulate_requests(users.with_share(share).with_pacer(pacer(share)), end_ns, done_ns);
+        assert_eq!((timeline.opened, timeline.unserved), (total, 0));
         let mut recorder = crate::load::recorder::Recorder::new(None, true, None);
-        for (intended, sent, done) in seen.requests {
+        for (intended, sent, done) in timeline.requests {
             recorder.hit(done - sent, Some(done - intended));
         }
         (format!("loop {index}"), recorder.finish())
@@ -189,10 +188,10 @@ fn many_loops_do_bit_for_bit_what_one_does() {
 #[test]
 fn what_nobody_was_free_for_is_counted() {
     let workload = workload(2, 1000);
-    let seen = simulate(open_loop(&workload, 1000.0, limits(2, Some(1))), 4000 * MS, |now| now + 4 * MS);
-    assert_eq!(seen.requests.len() as u64 + seen.unserved, 4000);
-    assert!((1990..2010).contains(&seen.requests.len()), "two users of 4 ms each: {}", seen.requests.len());
-    assert_eq!(seen.opened as usize, seen.requests.len(), "a connection for each request");
+    let timeline = simulate(open_loop(&workload, 1000.0, limits(2, Some(1))), 4000 * MS, |now| now + 4 * MS);
+    assert_eq!(timeline.requests.len() as u64 + timeline.unserved, 4000);
+    assert!((1990..2010).contains(&timeline.requests.len()), "two users of 4 ms each: {}", timeline.requests.len());
+    assert_eq!(timeline.opened as usize, timeline.requests.len(), "a connection for each request");
 }
 
 fn closed_loop(workload: &Workload, session: SessionLimits, connections: Connections) -> Users<'_> {
@@ -205,10 +204,10 @@ fn a_session_ends_after_its_requests_and_the_next_begins_on_a_new_connection() {
     let workload = workload(1, 1000);
     let session = SessionLimits { lifetime_ns: None, requests: Some(5), ..SessionLimits::default() };
     for (each, connections_per_session) in [(None, 1), (Some(2), 3), (Some(1), 5)] {
-        let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
+        let timeline = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
         let expected: Vec<usize> = (1..20).map(|session| session * 5).collect();
-        assert_eq!(seen.forgotten_at[..19], expected, "{each:?}");
-        assert!(seen.opened.abs_diff(connections_per_session * 20) <= 2, "{each:?}: {}", seen.opened);
+        assert_eq!(timeline.forgotten_at[..19], expected, "{each:?}");
+        assert!(timeline.opened.abs_diff(connections_per_session * 20) <= 2, "{each:?}: {}", timeline.opened);
     }
 }
 
@@ -252,8 +251,8 @@ fn a_session_ends_with_its_lifetime() {
     let workload = workload(1, 1000);
     let session = SessionLimits { lifetime_ns: Some(10 * MS), requests: None, ..SessionLimits::default() };
     for each in [None, Some(1)] {
-        let seen = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
-        assert_eq!(seen.forgotten_at, [10, 20, 30, 40, 50, 60, 70, 80, 90], "{each:?}");
+        let timeline = simulate(closed_loop(&workload, session, limits(1, each)), 100 * MS, |now| now + MS);
+        assert_eq!(timeline.forgotten_at, [10, 20, 30, 40, 50, 60, 70, 80, 90], "{each:?}");
     }
 }
 
@@ -269,17 +268,17 @@ fn recorded_times_are_kept_by_every_user_at_any_speed() {
     }
     for (speed, total) in [(1.0, 1), (2.0, 1), (0.5, 2), (1.0, 3)] {
         let users = Users::new(&workload, 0..3, 1, limits(total, None), None, false).at_recorded_times(Some(speed));
-        let seen = simulate(users, 4000 * MS, |now| now + MS);
+        let timeline = simulate(users, 4000 * MS, |now| now + MS);
         let due = |at_ms: u64| (at_ms as f64 * 1e6 / speed) as u64;
         let mut expected: Vec<u64> = at_ms.concat().into_iter().map(due).collect();
-        let mut intended: Vec<u64> = seen.requests.iter().map(|request| request.0).collect();
+        let mut intended: Vec<u64> = timeline.requests.iter().map(|request| request.0).collect();
         expected.sort_unstable();
         intended.sort_unstable();
         assert_eq!(intended, expected, "speed {speed}");
-        for (intended, sent, _) in &seen.requests {
+        for (intended, sent, _) in &timeline.requests {
             assert!((*intended..=*intended + 4 * MS).contains(sent), "due {intended}, sent {sent}, speed {speed}");
         }
-        assert_eq!(seen.unserved, 0);
+        assert_eq!(timeline.unserved, 0);
     }
     let users = Users::new(&workload, 0..3, 1, limits(1, None), None, false).at_recorded_times(Some(1.0));
     let stuck = simulate(users, 150 * MS, |_| u64::MAX);
@@ -297,20 +296,20 @@ fn users_pause_between_their_connections() {
     };
     let none = SessionLimits::default();
     // A request takes 10 ms, and each its connection: one every 60 ms from each of two users.
-    let seen = simulate(users(Spread::Constant, Some(1), none), 600 * MS, |now| now + 10 * MS);
-    let sent: Vec<u64> = seen.requests.iter().map(|request| request.1 / MS).collect();
+    let timeline = simulate(users(Spread::Constant, Some(1), none), 600 * MS, |now| now + 10 * MS);
+    let sent: Vec<u64> = timeline.requests.iter().map(|request| request.1 / MS).collect();
     assert_eq!(sent, (0..10).flat_map(|turn| [60 * turn; 2]).collect::<Vec<_>>());
-    assert_eq!(seen.opened, 20);
+    assert_eq!(timeline.opened, 20);
     // Kept connections have no pause but where their session is up: after three requests each.
     let three = SessionLimits { requests: Some(3), ..none };
-    let seen = simulate(users(Spread::Constant, None, three), 160 * MS, |now| now + 10 * MS);
-    let sent: Vec<u64> = seen.requests.iter().map(|request| request.1 / MS).collect();
+    let timeline = simulate(users(Spread::Constant, None, three), 160 * MS, |now| now + 10 * MS);
+    let sent: Vec<u64> = timeline.requests.iter().map(|request| request.1 / MS).collect();
     let turn = [0, 10, 20, 80, 90, 100];
     assert_eq!(sent, turn.into_iter().flat_map(|at| [at; 2]).collect::<Vec<_>>());
-    assert_eq!((seen.opened, seen.forgotten_at.len()), (4, 2));
+    assert_eq!((timeline.opened, timeline.forgotten_at.len()), (4, 2));
     // Random pauses have their mean.
-    let seen = simulate(users(Spread::Exponential, Some(1), none), 60_000 * MS, |now| now + 10 * MS);
-    assert!((1_850..2_150).contains(&seen.requests.len()), "{}", seen.requests.len());
+    let timeline = simulate(users(Spread::Exponential, Some(1), none), 60_000 * MS, |now| now + 10 * MS);
+    assert!((1_850..2_150).contains(&timeline.requests.len()), "{}", timeline.requests.len());
 }
 
 /// Those who wait for the schedule or pause when the last request is begun wait no longer.
@@ -319,8 +318,8 @@ fn a_number_of_requests_ends_schedules_and_pauses() {
     use crate::load::plan::{Pause, Spread};
     let workload = workload(4, 2000);
     let ten = |users: Users| {
-        let seen = simulate(users.with_requests(Some(10)), 4000 * MS, |now| now + MS);
-        assert_eq!((seen.requests.len(), seen.done), (10, true));
+        let timeline = simulate(users.with_requests(Some(10)), 4000 * MS, |now| now + MS);
+        assert_eq!((timeline.requests.len(), timeline.done), (10, true));
     };
     ten(open_loop(&workload, 1000.0, limits(4, None)));
     let pause = Some(Pause { mean_ns: 50 * MS, spread: Spread::Constant, seed: 0 });

@@ -5,7 +5,7 @@ use super::*;
 /// A proxy that ends TLS before the server: its clients see the server's answers, and it keeps its connection.
 #[test]
 fn requests_are_passed_on_over_a_kept_connection() {
-    let site = Site::new();
+    let site = TestDocroot::new();
     let behind = site.serve(None);
     let settings = || Settings { origin: Some(behind.address), ..Settings::default() };
     let proxy = site.serve_with(Some(&site.tls()), settings());
@@ -81,7 +81,7 @@ fn an_origin_of_little_manners_harms_nobody() {
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     const HINTS: &[u8] =
         b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok";
-    let site = Site::new();
+    let site = TestDocroot::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = Settings { origin: Some(listener.local_addr().unwrap()), ..Settings::default() };
     let behind = origin_by_hand(listener, vec![vec![OK], vec![OK, OK], vec![TOO_MUCH], vec![HINTS]]);

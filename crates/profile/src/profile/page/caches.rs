@@ -18,7 +18,7 @@ pub fn sections(summary: &ProfileSummary) -> Vec<Section> {
 /// The model beside the times of calls.
 fn check(model: &CacheModel) -> Section {
     let percent = |predicted: f64, timed: f64| format_percent((predicted / timed - 1.0) * 100.0);
-    let rows = Rows::of(&model.stages)
+    let rows = Rows::new(&model.stages)
         .words("", |stage| capitalised(&stage.name))
         .number("instructions", |stage| format_count(stage.work.instructions_count as u64))
         .number("near misses", |stage| format_count(stage.work.near_misses_count as u64))
@@ -42,9 +42,9 @@ fn check(model: &CacheModel) -> Section {
 fn table(kind: Handshakes, model: &CacheModel) -> Section {
     let told = |of: &OnProcessor, user: bool| {
         let of = if user { of.user_ratio } else { of.tls_ratio };
-        of.told(|times| format!("{times:.2}"))
+        of.with_interval(|times| format!("{times:.2}"))
     };
-    let rows = Rows::of(&model.processors)
+    let rows = Rows::new(&model.processors)
         .words("processor", |of| capitalised(&of.processor))
         .number("near misses", |of| format_count(of.tls.near_misses_count as u64))
         .number("far misses", |of| format_count(of.tls.far_misses_count as u64))
@@ -80,6 +80,6 @@ fn trend(kind: Handshakes, model: &CacheModel) -> String {
         "With {} handshakes a CPU four times as fast beside the same memory {said}: what TLS multiplies the cost of a \
          hit by becomes {} times what it is.",
         kind.name(),
-        trend.told(|times| format!("{times:.3}"))
+        trend.with_interval(|times| format!("{times:.3}"))
     )
 }

@@ -39,5 +39,5 @@ pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
         }
     });
     let chart = Chart::new("profile-stages", BAR_HEIGHT * summary.handshakes.len(), rows, body);
-    chart.map(|chart| chart.told("What a hit costs, by stage", told.join("; "))).into_iter().collect()
+    chart.map(|chart| chart.described("What a hit costs, by stage", told.join("; "))).into_iter().collect()
 }

@@ -68,7 +68,7 @@ fn stages(kind: &KindSummary) -> Section {
         false => NONE.to_owned(),
     };
     let line = |name: String, of: Estimate| [name, part(of), format_micros(of.value), of.ends(format_micros)];
-    let mut rows = Rows::of(kind.stages.iter().filter(|stage| occurs(stage)))
+    let mut rows = Rows::new(kind.stages.iter().filter(|stage| occurs(stage)))
         .words("", stage_name)
         .number("of a hit", |stage| part(stage.timed_ns))
         .estimate("timed µs", format_micros, |stage| Some(stage.timed_ns))
@@ -128,7 +128,7 @@ fn meaning(summary: &ProfileSummary) -> Section {
 
 /// The classes of functions of one kind of handshake.
 fn classes(kind: &KindSummary) -> Section {
-    let rows = Rows::of(&kind.classes)
+    let rows = Rows::new(&kind.classes)
         .words("function", |class| class.name.replace('_', " "))
         .words("stage", |class| stage_label(class.stage.name()))
         .number("calls", |class| format_tenths(class.calls_per_hit))

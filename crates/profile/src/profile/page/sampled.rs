@@ -90,7 +90,7 @@ fn lines(sampled: &SampledSummary) -> Vec<Line<'_>> {
 fn areas(kind: &KindSummary, sampled: &SampledSummary) -> Section {
     let lines = lines(sampled);
     let instructions = |line: &Line| Some(line.of?.instructions_count?.max(0.0));
-    let rows = Rows::of(&lines)
+    let rows = Rows::new(&lines)
         .words("", |line| line.name.clone())
         .number("µs a hit", |line| format_micros(line.ns))
         .interval(format_micros, |line| line.of.map(|of| of.ns))
@@ -133,7 +133,7 @@ fn area_name(area: &str) -> String {
 }
 
 fn functions(kind: &KindSummary, sampled: &SampledSummary) -> Section {
-    let rows = Rows::of(&sampled.functions)
+    let rows = Rows::new(&sampled.functions)
         .words("function", |of| of.name.clone())
         .estimate("µs a hit", format_micros, |of| Some(of.ns))
         .number("of a hit", |of| percent_of(of.ns.value, sampled.whole_ns));
@@ -182,7 +182,7 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
     let caption = format!("Where a hit with a {name} handshake spends its CPU: callers above what they call");
     let told: Vec<String> =
         sampled.areas.iter().map(|area| format!("{} {} µs", area.name, format_micros(area.ns.value))).collect();
-    Some(chart.told(caption, told.join("; ")))
+    Some(chart.described(caption, told.join("; ")))
 }
 
 /// Tells of each function its name, where it begins, how wide it is and how deep. Answers the depth below.

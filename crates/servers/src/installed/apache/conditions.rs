@@ -12,7 +12,6 @@ use super::reader::{Directive, Reader};
 use crate::apache::PACKAGE;
 use crate::programs;
 
-/// Longest file of a module, bytes.
 const MODULE_BYTES_MAX: u64 = 64 << 20;
 /// What Debian's Apache is built with, where none is installed.
 const USUAL: &str = "core.c mod_so.c mod_watchdog.c http_core.c mod_log_config.c mod_logio.c mod_version.c mod_unixd.c";
@@ -36,7 +35,6 @@ fn bare(name: &str) -> String {
 }
 
 impl Modules {
-    /// Those that the program is built with.
     pub(super) fn built_in() -> Modules {
         let listed = SAID.as_ref().map_or(USUAL, |[listed, _]| listed).split_whitespace();
         let names = listed.filter(|word| word.ends_with(".c")).map(bare).collect();
@@ -58,9 +56,6 @@ impl Modules {
 }
 
 /// Whether the condition of a section is met; `None`: it has none that is decided as it is read.
-///
-/// # Errors
-/// It is one of the version, and Apache is not installed here.
 pub(super) fn is_met(reader: &Reader, section: &Directive) -> Result<Option<bool>> {
     let arguments = section.values().join(" ");
     let (word, wanted) = arguments.strip_prefix('!').map_or((arguments.as_str(), true), |rest| (rest.trim(), false));
@@ -89,7 +84,7 @@ fn is_of_version(own: &str, condition: &str) -> Option<bool> {
     }
     // What is left out is 0.
     let numbers = |version: &str| -> Option<Vec<u32>> {
-        format!("{version}.0.0").split('.').take(3).map(|of| of.parse().ok()).collect()
+        format!("{version}.0.0").split('.').take(3).map(|part| part.parse().ok()).collect()
     };
     let order = numbers(own)?.cmp(&numbers(version)?);
     match operator {
@@ -102,7 +97,6 @@ fn is_of_version(own: &str, condition: &str) -> Option<bool> {
     }
 }
 
-/// The names behind `-D` in the arguments of a program.
 pub(super) fn defined_by(arguments: &str) -> impl Iterator<Item = String> {
     let arguments = format!(" {arguments}").replace(" -D ", " -D");
     arguments

@@ -15,7 +15,7 @@ use crate::installed::files::{At, Files};
 
 /// Includes and macros within such; more is a circle.
 const DEPTH_MAX: u32 = 16;
-/// Sections within sections.
+/// Maximum depth of sections within sections.
 const SECTIONS_MAX: usize = 32;
 
 /// A directive with its arguments as they stand there; with what is in it where it is a section.
@@ -29,11 +29,11 @@ pub(super) struct Directive {
 }
 
 impl Directive {
-    pub(super) fn of(name: &str, arguments: impl Into<String>) -> Directive {
+    pub(super) fn new(name: &str, arguments: impl Into<String>) -> Directive {
         Directive { name: name.to_owned(), arguments: arguments.into(), inner: None, at: At::default() }
     }
 
-    /// Whether it has this name, in whatever letters.
+    /// Compares names as Apache does, without regard to case.
     pub(super) fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
@@ -42,7 +42,7 @@ impl Directive {
         names.iter().any(|name| self.is(name))
     }
 
-    /// What Apache takes its arguments for.
+    /// Its arguments without quotes, as Apache reads them.
     pub(super) fn values(&self) -> Vec<String> {
         values(&self.arguments)
     }
@@ -53,7 +53,7 @@ impl Directive {
 
     /// The same with values in the place of a macro's parameters.
     fn filled(&self, values: &[(String, String)]) -> Directive {
-        let inner = self.inner.as_ref().map(|inner| inner.iter().map(|of| of.filled(values)).collect());
+        let inner = self.inner.as_ref().map(|inner| inner.iter().map(|directive| directive.filled(values)).collect());
         let [name, arguments] = [&self.name, &self.arguments].map(|text| with_values(text, values));
         Directive { name, arguments, inner, at: self.at.clone() }
     }
@@ -76,7 +76,7 @@ impl Directive {
     }
 }
 
-/// All of them with those in sections.
+/// All directives, those in sections included.
 pub(super) fn all(directives: &[Directive]) -> Vec<&Directive> {
     let mut all = Vec::new();
     for directive in directives {
@@ -117,12 +117,10 @@ fn values(arguments: &str) -> Vec<String> {
 /// What is read, and what it is read with.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
-    /// The directory of relative names.
+    /// The directory that relative names start from.
     pub(super) root: PathBuf,
     pub(super) modules: Modules,
-    /// Names that `Define` and command lines define, with their values.
     pub(super) defined: BTreeMap<String, String>,
-    /// Conditions that are not met, as they stand there.
     pub(super) left_out: Vec<String>,
     /// Values of `${NAME}` that nobody defines: those of Debian's `envvars`.
     variables: BTreeMap<String, String>,
@@ -334,7 +332,7 @@ pub(super) fn parsed(text: &str) -> Result<Vec<Directive>> {
             None => line.split_once([' ', '\t']).unwrap_or((line, "")),
         };
         ensure!(!name.is_empty(), "line {at}: a name is missing");
-        let mut directive = Directive::of(name, arguments.trim());
+        let mut directive = Directive::new(name, arguments.trim());
         directive.at.bytes = bytes;
         match section {
             Some(_) => {
@@ -354,13 +352,11 @@ pub(super) fn parsed(text: &str) -> Result<Vec<Directive>> {
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) directives: Vec<Directive>,
-    /// The directory of relative names.
+    /// The directory that relative names start from.
     pub(super) root: PathBuf,
-    /// Conditions that are not met.
     pub(super) left_out: Vec<String>,
 }
 
-/// Reads a configuration.
 pub(super) fn read(path: &Path, files: &mut Files) -> Result<Read> {
     let mut reader = Reader::new(path, files)?;
     let directives = reader.file(path, DEPTH_MAX)?;
@@ -375,10 +371,10 @@ mod tests {
 
     #[test]
     fn words_are_what_apache_takes_for_one() {
-        let of = |text: &str| values(text).join("|");
-        assert_eq!(of(r#""/a b/c" combined  'x "y"' z\"#), r#"/a b/c|combined|x "y"|z\"#);
-        assert_eq!(of(r#""%h \"%r\"" %u"#), r#"%h "%r"|%u"#);
-        assert_eq!(of(""), "");
+        let joined = |text: &str| values(text).join("|");
+        assert_eq!(joined(r#""/a b/c" combined  'x "y"' z\"#), r#"/a b/c|combined|x "y"|z\"#);
+        assert_eq!(joined(r#""%h \"%r\"" %u"#), r#"%h "%r"|%u"#);
+        assert_eq!(joined(""), "");
     }
 
     #[test]
@@ -416,7 +412,7 @@ mod tests {
         let read_all = || super::read(&place.path().join("apache2.conf"), &mut Files::default());
         let Read { directives: read, root, .. } = read_all().unwrap();
         assert_eq!(root, place.path());
-        let arguments: Vec<&str> = read.iter().map(|of| of.arguments.as_str()).collect();
+        let arguments: Vec<&str> = read.iter().map(|directive| directive.arguments.as_str()).collect();
         assert_eq!(arguments, ["site shop", "/var/log/apache2/shop.log", "/var/log/apache2/a ${NOBODY_KNOWS}"]);
         write("apache2.conf", "Include apache2.conf");
         assert!(read_all().is_err());

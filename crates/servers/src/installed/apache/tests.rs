@@ -67,9 +67,9 @@ fn what_it_says_of_tls_is_read() {
     assert_eq!((admin.tickets, admin.keep_alive[0].as_str(), admin.passes_on), (false, "0s", None));
     let text = installed.serving(Some("admin.example:8443")).text(1, 2, Path::new("/x")).unwrap();
     assert!(text.contains("ServerName admin.example") && !text.contains("ServerName shop"), "{text}");
-    let of = |text: &str| protocols(&text.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ");
-    assert_eq!(of("-all +TLSv1.2"), "TLSv1.2");
-    assert_eq!(of("TLSv1.2 TLSv1.3"), "TLSv1.3");
+    let joined = |text: &str| protocols(&text.split(' ').map(str::to_owned).collect::<Vec<_>>()).join(" ");
+    assert_eq!(joined("-all +TLSv1.2"), "TLSv1.2");
+    assert_eq!(joined("TLSv1.2 TLSv1.3"), "TLSv1.3");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
     use tlsdyno_record::model::{CertificateKind, SessionCache};
 
     let place = tempfile::tempdir().unwrap();
-    let at = Place { own: place.path(), run: place.path(), ..Place::example() };
+    let at = InstancePlace { own: place.path(), run: place.path(), ..InstancePlace::example() };
     let files = crate::certificates::create(CertificateKind::P256, place.path()).unwrap();
     let asked = TlsChange {
         certificate: Some(CertificateKind::P256),

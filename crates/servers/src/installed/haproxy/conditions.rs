@@ -13,18 +13,22 @@ pub(super) fn is_met(condition: &str, sections: &[Section]) -> Result<bool> {
     let program =
         PACKAGE.installed().with_context(|| format!("`.if {condition}` is for a HAProxy that is installed"))?;
     let mut command = Command::new(program);
-    for words in sections.iter().flat_map(|of| &of.lines).map(|line| &line.words).filter(|words| words.len() > 2) {
+    for words in
+        sections.iter().flat_map(|section| &section.lines).map(|line| &line.words).filter(|words| words.len() > 2)
+    {
         let is_free = words[0] == "presetenv" && std::env::var_os(plain(&words[1])).is_none();
         if words[0] == "setenv" || is_free {
             command.env(plain(&words[1]), plain(&words[2]));
         }
     }
     let output = command.arg("-cc").arg(condition).output().context("run haproxy")?;
-    let said = [output.stdout, output.stderr].concat();
+    let message = [output.stdout, output.stderr].concat();
     match output.status.code() {
         Some(0) => Ok(true),
         // Versions before 2.4 do not know the flag, and say so.
-        Some(1) if said.is_empty() => Ok(false),
-        _ => bail!("HAProxy cannot tell whether `.if {condition}` is met: {}", String::from_utf8_lossy(&said).trim()),
+        Some(1) if message.is_empty() => Ok(false),
+        _ => {
+            bail!("HAProxy cannot tell whether `.if {condition}` is met: {}", String::from_utf8_lossy(&message).trim())
+        }
     }
 }

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, ensure};
 use crate::installed::files::At;
 use crate::installed::site::is_listed;
 
-/// What begins a section.
 const KINDS: &str = "global defaults frontend backend listen peers mailers resolvers userlist program ring log-forward \
     log-profile cache fcgi-app http-errors crt-store acme traces healthcheck spoe-agent spoe-message";
 
@@ -16,7 +15,6 @@ const KINDS: &str = "global defaults frontend backend listen peers mailers resol
 pub(super) struct Section {
     pub(super) head: Vec<String>,
     pub(super) lines: Vec<Line>,
-    /// The line that begins it.
     pub(super) at: At,
 }
 
@@ -61,8 +59,8 @@ impl From<Vec<String>> for Line {
 }
 
 impl Line {
-    /// Of words with single blanks between them.
-    pub(super) fn of(text: &str) -> Line {
+    /// Splits the text at single blanks.
+    pub(super) fn parse(text: &str) -> Line {
         text.split(' ').map(str::to_owned).collect::<Vec<_>>().into()
     }
 
@@ -74,13 +72,13 @@ impl Line {
         self.behind(words).is_some()
     }
 
-    /// What stands behind these first words.
+    /// The words that follow these first words, if the line begins with them.
     pub(super) fn behind(&self, words: &[&str]) -> Option<&[String]> {
         let is_it = self.words.len() >= words.len() && self.words.iter().zip(words).all(|(one, other)| one == other);
         is_it.then(|| &self.words[words.len()..])
     }
 
-    /// What stands behind a word, without quotes.
+    /// The word that follows this one, without quotes.
     pub(super) fn value(&self, word: &str) -> Option<String> {
         let at = self.words.iter().position(|other| other == word)?;
         self.words.get(at + 1).map(|value| plain(value))
@@ -114,7 +112,6 @@ impl Line {
         list.split(',').map(plain_address).collect::<Vec<_>>().into_iter()
     }
 
-    /// The port of a `bind`, the first where there are several.
     pub(super) fn port(&self) -> Option<u16> {
         let first = self.addresses().next()?;
         let port = first.rsplit_once(':')?.1;
@@ -151,9 +148,6 @@ pub(super) type Decide<'a> = &'a dyn Fn(&str, &[Section]) -> Result<bool>;
 
 /// Reads the text of a file into sections; what stands before the first goes to the last that is there. Lines under a
 /// condition that is not met are left out.
-///
-/// # Errors
-/// A quote or a condition is not closed, or the condition cannot be decided; the line.
 pub(super) fn read(text: &str, file: usize, sections: &mut Vec<Section>, decide: Decide) -> Result<()> {
     // Of each `.if`: whether the lines hold that stand here, and whether those of a later branch may.
     let mut open: Vec<[bool; 2]> = Vec::new();
@@ -261,27 +255,27 @@ mod tests {
         let kept = |text: &str| {
             let sections = read_text(text)?;
             Ok::<_, anyhow::Error>(
-                sections.iter().flat_map(|of| &of.lines).map(|of| of.words.concat()).collect::<String>(),
+                sections.iter().flat_map(|section| &section.lines).map(|line| line.words.concat()).collect::<String>(),
             )
         };
         let text = "global\n.if no\n a\n .if yes\n  b\n .else\n c\n .endif\n.elif yes\n d\n.elif yes\n e\n.else\n f\n\
             .endif\n.if yes\n g\n .if no\n h\n .else\n i\n .endif\n.else\n j\n.endif\nk\n.warning x";
         assert_eq!(kept(text).unwrap(), "dgik");
-        for (text, said) in [("global\n.if yes\n", "not ended"), ("global\n.else", "line 2: .else without .if")] {
-            assert!(format!("{:#}", kept(text).unwrap_err()).contains(said), "{text}");
+        for (text, fault) in [("global\n.if yes\n", "not ended"), ("global\n.else", "line 2: .else without .if")] {
+            assert!(format!("{:#}", kept(text).unwrap_err()).contains(fault), "{text}");
         }
         assert_eq!(read_text(".if no\nfrontend x\n.endif\nfrontend y").unwrap().len(), 2);
     }
 
     #[test]
     fn addresses_that_mean_the_same_are_the_same() {
-        let of = |text: &str| Line::of(text).addresses().collect::<Vec<_>>().join(" ");
-        assert_eq!(of("bind *:443,[::]:443 ssl"), ":443 :443");
-        assert_eq!(of("bind ipv4@10.0.0.1:80"), "10.0.0.1:80");
-        assert_eq!(of("bind unix@/run/x.sock"), "/run/x.sock");
-        assert_eq!(of("bind abns@x"), "abns@x");
-        assert_eq!(Line::of("bind :8000-8010").port(), Some(8000));
-        assert_eq!(Line::of("bind /run/x").port(), None);
+        let addresses = |text: &str| Line::parse(text).addresses().collect::<Vec<_>>().join(" ");
+        assert_eq!(addresses("bind *:443,[::]:443 ssl"), ":443 :443");
+        assert_eq!(addresses("bind ipv4@10.0.0.1:80"), "10.0.0.1:80");
+        assert_eq!(addresses("bind unix@/run/x.sock"), "/run/x.sock");
+        assert_eq!(addresses("bind abns@x"), "abns@x");
+        assert_eq!(Line::parse("bind :8000-8010").port(), Some(8000));
+        assert_eq!(Line::parse("bind /run/x").port(), None);
     }
 
     proptest! {

@@ -72,14 +72,14 @@ fn what_it_says_of_tls_is_read() {
     assert_eq!((facts.session_cache.as_str(), facts.keep_alive[0].as_str()), ("shared: 20000 blocks", "10s"));
     let choice = installed.site.choice(None);
     assert_eq!((choice.host, choice.others), (None, vec!["blog.example".to_owned()]));
-    let of = |options: &str| {
+    let offered = |options: &str| {
         let text = format!("frontend web\n bind :443 ssl crt x {options}\n default_backend x\n");
         self::installed(&text).1.site.facts(None)
     };
-    assert_eq!(of("").protocols, [""; 0]);
-    assert_eq!(of("no-tlsv13").protocols, ["TLSv1.2"]);
-    assert_eq!(of("force-tlsv13 curves X25519:P-256").protocols, ["TLSv1.3"]);
-    assert_eq!(of("curves X25519:P-256 allow-0rtt").groups, ["X25519", "P-256"]);
+    assert_eq!(offered("").protocols, [""; 0]);
+    assert_eq!(offered("no-tlsv13").protocols, ["TLSv1.2"]);
+    assert_eq!(offered("force-tlsv13 curves X25519:P-256").protocols, ["TLSv1.3"]);
+    assert_eq!(offered("curves X25519:P-256 allow-0rtt").groups, ["X25519", "P-256"]);
     let path = place.path().join("plain.cfg");
     fs::write(&path, "frontend web\n bind :80\n").unwrap();
     assert!(Installed::read(&path, None).unwrap_err().to_string().contains("speaks TLS"));
@@ -91,8 +91,8 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
     use tlsdyno_tls::Version;
 
     let (place, mut installed) = installed(SITE);
-    let at = crate::Place::example();
-    let at = Place { own: place.path(), run: place.path(), ..at };
+    let at = crate::InstancePlace::example();
+    let at = InstancePlace { own: place.path(), run: place.path(), ..at };
     let files = crate::certificates::create(CertificateKind::P256, place.path()).unwrap();
     let asked = TlsChange {
         certificate: Some(CertificateKind::P256),

@@ -9,7 +9,7 @@ use tlsdyno_tls::Version;
 use super::reader::{Line, Section};
 use crate::installed::patch::Part;
 use crate::installed::site::versions;
-use crate::{Place, ServerTls, haproxy};
+use crate::{InstancePlace, ServerTls, haproxy};
 
 /// The versions, lowest first, as options name them behind `no-` and `force-`.
 const VERSIONS: [(&str, &str); 4] =
@@ -26,15 +26,15 @@ pub(super) fn protocols(bind: &Line, options: &[String]) -> Vec<String> {
     let says = |word: &str| bind.has(word) || defaults.has(word);
     let forced = VERSIONS.iter().find(|(_, short)| says(&format!("force-{short}")));
     let is_out = |short: &str| says(&format!("no-{short}"));
-    let said = versions(bound("ssl-min-ver"), bound("ssl-max-ver"));
-    let all = if said.is_empty() { versions(Some("TLSv1.2".to_owned()), None) } else { said.clone() };
+    let named = versions(bound("ssl-min-ver"), bound("ssl-max-ver"));
+    let all = if named.is_empty() { versions(Some("TLSv1.2".to_owned()), None) } else { named.clone() };
     let is_left = |name: &String| {
         let short = VERSIONS.iter().find(|(known, _)| known == name).map_or("", |(_, short)| short);
         forced.map_or(!is_out(short), |(_, forced)| *forced == short)
     };
     let left: Vec<String> = all.iter().filter(|name| is_left(name)).cloned().collect();
     // Nobody says anything that changes what it does by itself.
-    if said.is_empty() && left.len() == all.len() { Vec::new() } else { left }
+    if named.is_empty() && left.len() == all.len() { Vec::new() } else { left }
 }
 
 /// The files of certificates: those of `crt`, and of the first line of each list.
@@ -65,11 +65,10 @@ pub(super) fn certificates(bind: &Line, base: &str, home: &Path) -> Vec<String> 
     files.collect()
 }
 
-/// What says how long a connection is kept.
 const KEEP_ALIVE: [[&str; 2]; 3] = [["timeout", "http-keep-alive"], ["option", "httpclose"], ["option", "forceclose"]];
 
 /// Puts what is asked for into all listeners with TLS.
-pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
     if asked.certificate.is_some() {
         tls.certificate.write_in_one(&place.own.join(haproxy::CERTIFICATE_FILE))?;
     }
@@ -86,11 +85,11 @@ pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTl
     for section in sections {
         if let Some(seconds) = asked.keep_alive_s.filter(|_| section.is_front() || section.kind() == "defaults") {
             section.lines.retain(|line| !KEEP_ALIVE.iter().any(|words| line.starts(words)));
-            section.lines.push(Line::of(&format!("timeout http-keep-alive {seconds}s")));
+            section.lines.push(Line::parse(&format!("timeout http-keep-alive {seconds}s")));
         }
         if section.kind() == "global" {
             section.lines.retain(|line| !global.iter().any(|(name, _)| line.words[0] == *name));
-            section.lines.extend(global.iter().map(|(_, line)| Line::of(line)));
+            section.lines.extend(global.iter().map(|(_, line)| Line::parse(line)));
             let options = section.lines.iter_mut().filter(|line| line.words[0] == "ssl-default-bind-options");
             options.for_each(|line| line.remove_listed(&gone));
             section.lines.retain(|line| line.words[0] != "ssl-default-bind-options" || line.words.len() > 1);
@@ -105,12 +104,12 @@ pub(super) fn change(sections: &mut [Section], asked: &TlsChange, tls: &ServerTl
 
 /// The words whose place is taken, behind a colon how many follow each.
 fn gone(asked: &TlsChange) -> String {
-    let of = |version| asked.suite.is_some_and(|suite| suite.version() == version);
+    let is_suite_of = |version| asked.suite.is_some_and(|suite| suite.version() == version);
     let all = [
         (asked.certificate.is_some(), "crt:1 crt-list:1"),
         (asked.version.is_some(), VERSION_WORDS),
-        (of(Version::Tls12), "ciphers:1"),
-        (of(Version::Tls13), "ciphersuites:1"),
+        (is_suite_of(Version::Tls12), "ciphers:1"),
+        (is_suite_of(Version::Tls13), "ciphersuites:1"),
         (asked.group.is_some(), "curves:1 ecdhe:1"),
         (asked.tickets.is_some(), "no-tls-tickets"),
         (asked.ticket_keys.is_some(), "tls-ticket-keys:1"),
@@ -128,7 +127,6 @@ const OPPOSITES: &[(&str, &str)] = &[
     ("ssl-min-ver", "ssl-max-ver:1 no-sslv3 no-tlsv10 no-tlsv11 no-tlsv12 no-tlsv13 force-tlsv12"),
     ("curves", "ecdhe:1"),
 ];
-/// The certificate of an example.
 const EXAMPLE: [&str; 2] = ["crt", "/etc/ssl/site.pem"];
 
 /// The parameters of an example of `bind`, each with its value: its certificate only where nothing else is shown.
@@ -145,9 +143,6 @@ fn parameters(example: &str) -> Vec<[&str; 2]> {
 }
 
 /// The line of a part with the parameters of an example of `bind`, if that changes it; none where nothing is left.
-///
-/// # Errors
-/// One certificate would take the place of several.
 pub(in crate::installed) fn with_parameters(example: &str, part: &Part) -> Result<Option<Vec<String>>> {
     let line = super::line_of(&part.says).unwrap_or_default();
     let is_listener = part.name == "bind" && line.has("ssl");

@@ -40,8 +40,8 @@ fn is_met(condition: &str, port: u16, host: Option<&str>) -> bool {
         "!=" => own != value,
         "=^" => own.starts_with(value),
         "=$" => own.ends_with(value),
-        "=~" => Regex::new(value).is_ok_and(|of| of.is_match(own)),
-        "!~" => Regex::new(value).is_ok_and(|of| !of.is_match(own)),
+        "=~" => Regex::new(value).is_ok_and(|regex| regex.is_match(own)),
+        "!~" => Regex::new(value).is_ok_and(|regex| !regex.is_match(own)),
         _ => false,
     }
 }

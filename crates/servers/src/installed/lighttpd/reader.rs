@@ -5,15 +5,20 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Conditions within conditions.
+/// Maximum depth of conditions within conditions.
 const BLOCKS_MAX: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// `name = value`, the value as it is written.
-    Setting { name: String, value: String },
-    /// What holds under a condition.
-    Block { head: String, inner: Vec<Item> },
+    Setting {
+        name: String,
+        value: String,
+    },
+    Block {
+        head: String,
+        inner: Vec<Item>,
+    },
 }
 
 impl Item {
@@ -55,7 +60,6 @@ impl Item {
     }
 }
 
-/// All items with those in blocks.
 pub(super) fn all(items: &[Item]) -> Vec<&Item> {
     let mut all = Vec::new();
     for item in items {
@@ -67,7 +71,6 @@ pub(super) fn all(items: &[Item]) -> Vec<&Item> {
     all
 }
 
-/// Changes the lists of all blocks.
 pub(super) fn change_all(items: &mut Vec<Item>, change: &mut dyn FnMut(&mut Vec<Item>)) {
     change(items);
     for item in items {
@@ -77,7 +80,6 @@ pub(super) fn change_all(items: &mut Vec<Item>, change: &mut dyn FnMut(&mut Vec<
     }
 }
 
-/// The value of a setting in these, blocks aside.
 pub(super) fn value_of(items: &[Item], wanted: &str) -> Option<String> {
     let value = |item: &Item| match item {
         Item::Setting { name, value } if name == wanted => Some(value.clone()),
@@ -140,9 +142,6 @@ fn text_of(token: &str) -> String {
 }
 
 /// Reads what is printed.
-///
-/// # Errors
-/// It is none of that form; the line.
 pub(super) fn read(printed: &str) -> Result<Vec<Item>> {
     let mut rest = printed;
     let lines_left = |rest: &str| printed[..printed.len() - rest.len()].matches('\n').count() + 1;

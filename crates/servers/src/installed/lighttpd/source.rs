@@ -27,24 +27,24 @@ pub(in crate::installed) fn parts(path: &Path, files: &mut Files) -> Result<Vec<
         let count = files.read.len();
         let (file, text) = files.text(&path)?;
         // Each file once, so that a circle ends.
-        for seen in SETTING.captures_iter(&text).take_while(|_| file >= count) {
-            let value = seen.get(2).map_or(0..0, |value| value.range());
-            let Some(name) = seen.get(1) else {
+        for captures in SETTING.captures_iter(&text).take_while(|_| file >= count) {
+            let value = captures.get(2).map_or(0..0, |value| value.range());
+            let Some(name) = captures.get(1) else {
                 let home = path.parent().unwrap_or(Path::new("/"));
-                left.extend(glob::files(&home.join(seen[2].trim_matches(['(', '"', ')', ' ']))));
+                left.extend(glob::files(&home.join(captures[2].trim_matches(['(', '"', ')', ' ']))));
                 continue;
             };
             let part = |name: &str, key: &str, says: &str, bytes| {
                 let place = if name == "ssl.pemfile" { "tls" } else { "" };
                 Part { name: name_of(name, key), says: says.to_owned(), at: At { file, bytes }, place, inner: vec![] }
             };
-            let pairs = PAIR.captures_iter(&seen[2]).map(|pair| {
+            let pairs = PAIR.captures_iter(&captures[2]).map(|pair| {
                 let from = value.start + pair.get(0).map_or(0, |pair| pair.start());
                 part(name.as_str(), &pair[1], &pair[0], from..from + pair[0].len())
             });
             parts.extend(pairs);
             // A list of pairs is said by these.
-            let says = if PAIR.is_match(&seen[2]) { "" } else { &seen[0] };
+            let says = if PAIR.is_match(&captures[2]) { "" } else { &captures[0] };
             parts.push(part(name.as_str(), "", says, name.start()..value.end));
         }
     }

@@ -18,7 +18,7 @@ const PRINTED: &str = "config {\n    server.port = 80\n    server.modules = (\"m
     proxy.server = (\"/app\" => ((\"host\" => \"127.0.0.1\", \"port\" => 3000)))\n}\n";
 
 fn installed(printed: &str) -> Installed {
-    let site = Box::new(Lighttpd::of(printed).unwrap());
+    let site = Box::new(Lighttpd::parse(printed).unwrap());
     Installed { server: ServerName::Lighttpd, site, host: None, replays: false, may_load: Vec::new() }
 }
 
@@ -65,7 +65,7 @@ fn what_is_asked_takes_the_place_of_what_stands_there() {
     use tlsdyno_tls::Version;
 
     let place = tempfile::tempdir().unwrap();
-    let at = Place { own: place.path(), run: place.path(), ..Place::example() };
+    let at = InstancePlace { own: place.path(), run: place.path(), ..InstancePlace::example() };
     let files = crate::certificates::create(CertificateKind::P256, place.path()).unwrap();
     let asked = TlsChange {
         certificate: Some(CertificateKind::P256),
@@ -156,7 +156,7 @@ fn a_socket_that_only_switches_tls_on_has_what_the_main_server_says() {
     let asked = TlsChange { tickets: Some(true), ..TlsChange::default() };
     let place = tempfile::tempdir().unwrap();
     let files = crate::certificates::create(tlsdyno_record::model::CertificateKind::P256, place.path()).unwrap();
-    installed.change_tls(&asked, &ServerTls::new(files), Place::example()).unwrap();
+    installed.change_tls(&asked, &ServerTls::new(files), InstancePlace::example()).unwrap();
     let text = installed.text(4443, 4080, Path::new("/x")).unwrap();
     // mod_openssl wants the certificate where it has any other of these.
     let (_, socket) = text.split_once("127.0.0.1:4443\" {").unwrap();

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::effects::{Handling, TEMPORARY, effect_of, is_known};
 use super::listeners::Listeners;
 use super::reader::{Directive, all};
-use super::targets::{self, Place, Target, is_address, is_to_target};
+use super::targets::{self, ProxyAddress, ProxyTarget, is_address, is_to_target};
 use super::text::word_of;
 use super::variable_targets::{GROUP, InGroup};
 use super::{http_of, one_client, scheme, variable_targets};
@@ -17,7 +17,6 @@ use crate::installed::site::{
 };
 
 impl Ports<'_> {
-    /// A file of the copy's own, as a word of its configuration.
     fn own_path(&self, name: &str) -> String {
         word_of(&self.own(name))
     }
@@ -26,7 +25,6 @@ impl Ports<'_> {
 /// Connections that a load of 64 users may need, 256 at once, and nginx itself.
 const CONNECTIONS: u32 = 1024;
 
-/// A configuration that runs beside the installed one.
 pub(super) struct Copy<'a> {
     pub(super) directives: Vec<Directive>,
     ports: Ports<'a>,
@@ -41,15 +39,12 @@ pub(super) struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
-    /// Of an installed configuration, of which the server of `host` is measured.
-    ///
-    /// # Errors
-    /// It has a directive that no copy can have.
-    pub(super) fn of(installed: &'a [Directive], host: Option<&str>, ports: Ports<'a>) -> Result<Copy<'a>> {
+    /// A copy of an installed configuration in which the server of `host` is measured.
+    pub(super) fn new(installed: &'a [Directive], host: Option<&str>, ports: Ports<'a>) -> Result<Copy<'a>> {
         let mut copy = Copy {
             directives: Vec::new(),
             ports,
-            listeners: Listeners::of(http_of(installed), host),
+            listeners: Listeners::new(http_of(installed), host),
             done: Done::default(),
             places: BTreeMap::new(),
             upstreams: upstreams(installed),
@@ -57,23 +52,26 @@ impl<'a> Copy<'a> {
         };
         let mut directives = installed.to_vec();
         let mut error_log = vec![ports.own_path("error.log")];
-        for log in directives.extract_if(.., |of| of.name == "error_log") {
+        for log in directives.extract_if(.., |directive| directive.name == "error_log") {
             error_log.splice(1.., log.arguments.into_iter().skip(1));
             copy.done.add(OWN_PLACE, "error_log");
         }
         copy.block(&mut directives, false)?;
-        for events in directives.iter_mut().filter(|of| of.name == "events").filter_map(Directive::inner_mut) {
+        for events in
+            directives.iter_mut().filter(|directive| directive.name == "events").filter_map(Directive::inner_mut)
+        {
             copy.events(events);
         }
-        for http in directives.iter_mut().filter(|of| of.name == "http").filter_map(Directive::inner_mut) {
+        for http in directives.iter_mut().filter(|directive| directive.name == "http").filter_map(Directive::inner_mut)
+        {
             copy.http(http);
         }
         copy.directives = vec![
-            Directive::of("daemon", ["off"]),
-            Directive::of("pid", [ports.own_path("nginx.pid")]),
-            Directive::of("lock_file", [ports.own_path("nginx.lock")]),
-            Directive::of("error_log", error_log),
-            Directive::of("worker_processes", ["1"]),
+            Directive::new("daemon", ["off"]),
+            Directive::new("pid", [ports.own_path("nginx.pid")]),
+            Directive::new("lock_file", [ports.own_path("nginx.lock")]),
+            Directive::new("error_log", error_log),
+            Directive::new("worker_processes", ["1"]),
         ];
         copy.directives.extend(directives);
         Ok(copy)
@@ -81,29 +79,32 @@ impl<'a> Copy<'a> {
 
     /// A load has more connections at once than few users have, and a server behind it takes as many again.
     fn events(&mut self, events: &mut [Directive]) {
-        let few = events.iter_mut().filter(|of| of.name == "worker_connections");
-        for few in few
-            .filter(|of| of.first().and_then(|count| count.parse().ok()).is_some_and(|count: u32| count < CONNECTIONS))
-        {
+        let few = events.iter_mut().filter(|directive| directive.name == "worker_connections");
+        for few in few.filter(|directive| {
+            directive.first().and_then(|count| count.parse().ok()).is_some_and(|count: u32| count < CONNECTIONS)
+        }) {
             self.done.add(RAISED, &format!("worker_connections {} to {CONNECTIONS}", few.arguments.concat()));
             few.arguments = vec![CONNECTIONS.to_string()];
         }
     }
 
-    /// What belongs to `http` as a whole.
     fn http(&mut self, http: &mut Vec<Directive>) {
         let Ports { port, plain_port, .. } = self.ports;
         // Listeners say which of them speak TLS.
-        http.retain(|of| of.name != "ssl");
+        http.retain(|directive| directive.name != "ssl");
         let mut own = one_client::unlimited(http);
-        own.extend(TEMPORARY.iter().map(|(name, _)| Directive::of(name, [self.ports.own_path(name)])));
-        if !http.iter().any(|of| of.name == "access_log") {
-            own.push(Directive::of("access_log", [self.place("access_log", "")]));
+        own.extend(TEMPORARY.iter().map(|(name, _)| Directive::new(name, [self.ports.own_path(name)])));
+        if !http.iter().any(|directive| directive.name == "access_log") {
+            own.push(Directive::new("access_log", [self.place("access_log", "")]));
         }
-        let passes =
-            || all(http).filter(|of| of.name.ends_with("_pass") && of.first().is_some_and(|to| to.contains('$')));
-        let all_plain =
-            passes().all(|of| of.name == "proxy_pass" && !of.first().is_some_and(|to| to.starts_with("https")));
+        let passes = || {
+            all(http).filter(|directive| {
+                directive.name.ends_with("_pass") && directive.first().is_some_and(|to| to.contains('$'))
+            })
+        };
+        let all_plain = passes().all(|directive| {
+            directive.name == "proxy_pass" && !directive.first().is_some_and(|to| to.starts_with("https"))
+        });
         variable_targets::adapt(http, &mut |value| {
             self.listeners.in_group(value, self.ports).or_else(|| self.in_group(value, all_plain))
         });
@@ -113,7 +114,7 @@ impl<'a> Copy<'a> {
 
     /// Adapts the directives of a block. `stapled`: a file in a block around it has the answers of the OCSP responder.
     fn block(&mut self, directives: &mut Vec<Directive>, stapled: bool) -> Result<()> {
-        let stapled = stapled || directives.iter().any(|of| of.name == "ssl_stapling_file");
+        let stapled = stapled || directives.iter().any(|directive| directive.name == "ssl_stapling_file");
         let mut kept = Vec::new();
         for mut directive in std::mem::take(directives) {
             if !self.keeps(&mut directive, stapled)? {
@@ -134,7 +135,7 @@ impl<'a> Copy<'a> {
                 // On both of our ports where it is measured; otherwise where somebody within may ask for it.
                 if is_server {
                     let listens = self.listeners.of_copy(inner, self.ports);
-                    inner.retain(|of| of.name != "listen" && of.name != "ssl");
+                    inner.retain(|directive| directive.name != "listen" && directive.name != "ssl");
                     inner.splice(..0, listens);
                 }
                 let around = std::mem::replace(&mut self.upstream, upstream);
@@ -150,16 +151,16 @@ impl<'a> Copy<'a> {
 
     /// What stands in the place of an application that is not asked for real.
     fn in_place_of(&mut self, name: &str, target: &str) -> Option<String> {
-        let Target { scheme, place, path } = Target::of(target).filter(|_| self.ports.replays)?;
+        let ProxyTarget { scheme, place, path } = ProxyTarget::parse(target).filter(|_| self.ports.replays)?;
         let is_group = |host: &str| self.upstream.is_none() && self.upstreams.contains_key(host);
         let is_plain = match (&self.upstream, &place) {
-            (_, Place::Tcp(host, _)) if is_group(host) => return None,
+            (_, ProxyAddress::Tcp(host, _)) if is_group(host) => return None,
             (Some(group), _) => self.upstreams.get(group).copied().unwrap_or(false),
             (None, _) => name == "proxy_pass" && scheme == "http://",
         };
         let application = match place {
-            Place::Tcp(host, port) => format!("{host}:{port}"),
-            Place::Unix(socket) => format!("unix:{socket}"),
+            ProxyAddress::Tcp(host, port) => format!("{host}:{port}"),
+            ProxyAddress::Unix(socket) => format!("unix:{socket}"),
         };
         let name = if self.upstream.is_some() { "upstream" } else { name };
         let own = self.ports.in_place_of(&application, is_plain, name, &mut self.done)?;
@@ -170,7 +171,9 @@ impl<'a> Copy<'a> {
     /// asked by plain HTTP.
     fn in_group(&mut self, value: &str, all_plain: bool) -> Option<InGroup> {
         let replays = self.ports.replays && is_address(value);
-        let Target { scheme, place: Place::Tcp(host, port), path } = Target::of(value).filter(|_| replays)? else {
+        let ProxyTarget { scheme, place: ProxyAddress::Tcp(host, port), path } =
+            ProxyTarget::parse(value).filter(|_| replays)?
+        else {
             return None;
         };
         if self.upstreams.contains_key(host) {
@@ -234,8 +237,7 @@ impl<'a> Copy<'a> {
         self.places.entry((kind, installed.to_owned())).or_insert_with(|| ports.own_path(&file)).clone()
     }
 
-    /// What was done.
-    pub(super) fn told(mut self) -> Done {
+    pub(super) fn into_done(mut self) -> Done {
         ["temporary files", "process files"].iter().for_each(|name| self.done.add(OWN_PLACE, name));
         for (application, name) in self.applications() {
             match is_elsewhere(&name) {
@@ -250,13 +252,14 @@ impl<'a> Copy<'a> {
     /// directory.
     fn applications(&self) -> BTreeSet<(String, String)> {
         let own = self.ports.directory.display().to_string();
-        let asked = all(&self.directives).filter_map(|of| {
-            let name = match (of.name.as_str(), &of.block) {
+        let asked = all(&self.directives).filter_map(|directive| {
+            let name = match (directive.name.as_str(), &directive.block) {
                 ("server", None) => "upstream",
                 (name, _) => effect_of(name).filter(|(handling, _)| *handling == Handling::Asks).map(|_| name)?,
             };
-            let target =
-                of.first().filter(|target| target != "off" && !target.contains(&own) && !self.is_group(target))?;
+            let target = directive
+                .first()
+                .filter(|target| target != "off" && !target.contains(&own) && !self.is_group(target))?;
             if variable_targets::leads_to_groups(&self.directives, &target) {
                 return None;
             }
@@ -265,7 +268,6 @@ impl<'a> Copy<'a> {
         asked.collect()
     }
 
-    /// Whether a target is a group of servers.
     fn is_group(&self, target: &str) -> bool {
         let place = target.split_once("://").map_or(target, |(_, rest)| rest).split('/').next().unwrap_or_default();
         self.upstreams.contains_key(place.split(':').next().unwrap_or_default())
@@ -279,12 +281,12 @@ fn is_elsewhere(name: &str) -> bool {
 
 /// All groups of servers, and whether nothing but `proxy_pass http://` leads to them.
 fn upstreams(installed: &[Directive]) -> BTreeMap<String, bool> {
-    let passes = || all(installed).filter(|of| of.name.ends_with("_pass"));
-    let is_other = |of: &&Directive, name: &str| {
-        let target = of.first().unwrap_or_default();
+    let passes = || all(installed).filter(|directive| directive.name.ends_with("_pass"));
+    let is_other = |directive: &&Directive, name: &str| {
+        let target = directive.first().unwrap_or_default();
         let (scheme, place) = target.split_once("://").unwrap_or(("", &target));
-        place.split(['/', ':']).next() == Some(name) && (of.name != "proxy_pass" || scheme != "http")
+        place.split(['/', ':']).next() == Some(name) && (directive.name != "proxy_pass" || scheme != "http")
     };
-    let names = all(installed).filter(|of| of.name == "upstream").filter_map(Directive::first);
-    names.map(|name| (name.clone(), !passes().any(|of| is_other(&of, &name)))).collect()
+    let names = all(installed).filter(|directive| directive.name == "upstream").filter_map(Directive::first);
+    names.map(|name| (name.clone(), !passes().any(|directive| is_other(&directive, &name)))).collect()
 }

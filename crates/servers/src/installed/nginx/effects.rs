@@ -14,7 +14,7 @@ use crate::installed::effects::{BLOTTED, Table, shown};
 const KNOWN: &str = include_str!("directives.txt");
 
 /// Those of them that matter to TLS and to measuring: pages and records show their values.
-static SHOWN: LazyLock<Table> = LazyLock::new(|| Table::of(include_str!("shown.txt")));
+static SHOWN: LazyLock<Table> = LazyLock::new(|| Table::parse(include_str!("shown.txt")));
 
 /// Names (a star stands for any letters), what becomes of them, and what they do.
 type Effect = (&'static str, Handling, &'static str);
@@ -95,17 +95,18 @@ pub(super) fn is_known(directive: &str) -> bool {
 
 /// The same with those values alone that pages and records show. A block of data is a table of the site's own.
 pub(super) fn blotted(directives: &[Directive]) -> Vec<Directive> {
-    let one = |of: &Directive| {
-        let known = || is_known(&of.name).then_some(Stays);
-        let handling = SHOWN.handling(&of.name).or_else(|| effect_of(&of.name).map(|(handling, _)| handling));
-        let (name, is_shown) = shown(&of.name, handling.or_else(known));
-        let blotted_out = || of.arguments.first().map(|_| BLOTTED.to_owned()).into_iter().collect();
-        let arguments = if is_shown { of.arguments.clone() } else { blotted_out() };
-        let block = of.block.as_ref().map(|block| match block {
+    let one = |directive: &Directive| {
+        let known = || is_known(&directive.name).then_some(Stays);
+        let handling =
+            SHOWN.handling(&directive.name).or_else(|| effect_of(&directive.name).map(|(handling, _)| handling));
+        let (name, is_shown) = shown(&directive.name, handling.or_else(known));
+        let blotted_out = || directive.arguments.first().map(|_| BLOTTED.to_owned()).into_iter().collect();
+        let arguments = if is_shown { directive.arguments.clone() } else { blotted_out() };
+        let block = directive.block.as_ref().map(|block| match block {
             Block::Directives(inner) => Block::Directives(blotted(inner)),
             _ => Block::Script(format!(" {BLOTTED} ")),
         });
-        Directive { arguments, block, ..Directive::of(name, [""; 0]) }
+        Directive { arguments, block, ..Directive::new(name, [""; 0]) }
     };
     directives.iter().map(one).collect()
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 /// A server whose configuration was taken for nginx's.
 struct Other {
     name: &'static str,
-    /// What its files are called, in parts.
     files: &'static [&'static str],
     /// The command that starts it in the foreground with this file.
     command: &'static str,
@@ -53,13 +52,13 @@ mod tests {
 
     #[test]
     fn files_of_other_servers_and_parts_are_known() {
-        let said = |path: &str, text: &str| advice(Path::new(path), text).unwrap_or_default();
-        assert!(said("/x/Caddyfile", "example.com {\n}\n").contains("Caddy"));
-        assert!(said("/etc/nginx/sites-enabled/default", "server {\n listen 443 ssl;\n}\n").contains("includes it"));
+        let fault = |path: &str, text: &str| advice(Path::new(path), text).unwrap_or_default();
+        assert!(fault("/x/Caddyfile", "example.com {\n}\n").contains("Caddy"));
+        assert!(fault("/etc/nginx/sites-enabled/default", "server {\n listen 443 ssl;\n}\n").contains("includes it"));
         for nginx in
             ["events {}\nhttp { }", "http\n{\n}\n", "user www-data;\nhttp{}", "# nothing\n", "load_module x;\n"]
         {
-            assert_eq!(said("/etc/nginx/nginx.conf", nginx), "", "{nginx}");
+            assert_eq!(fault("/etc/nginx/nginx.conf", nginx), "", "{nginx}");
         }
     }
 }

@@ -7,52 +7,56 @@ use super::reader::{Directive, all};
 use crate::installed::site::{AccessLog, Facts, seconds, split};
 
 impl Facts {
-    /// Of the server that `host` is asked of.
-    pub(super) fn of(main: &[Directive], host: Option<&str>) -> Facts {
+    /// What the configuration says of the server that answers for `host`.
+    pub(super) fn new(main: &[Directive], host: Option<&str>) -> Facts {
         let http = http_of(main);
-        let events = main.iter().find(|of| of.name == "events").map_or(&[][..], Directive::inner);
+        let events = main.iter().find(|directive| directive.name == "events").map_or(&[][..], Directive::inner);
         let number = |block: &[Directive], name: &str| {
-            block.iter().find(|of| of.name == name).map(|of| of.first().unwrap_or_default().parse().ok())
+            block
+                .iter()
+                .find(|directive| directive.name == name)
+                .map(|directive| directive.first().unwrap_or_default().parse().ok())
         };
-        let listeners = Listeners::of(http, host);
+        let listeners = Listeners::new(http, host);
         let servers = listeners.measured_servers();
         let name = host.map_or("", |host| split(host).0);
         let server = servers.iter().find(|server| knows(server, name)).or(servers.first()).copied().unwrap_or_default();
-        let of = Scope { server, http };
-        let offer = super::Offer::of(http, host);
-        let keep_alive = [of.value("keepalive_timeout", "75s"), of.value("keepalive_requests", "1000")];
-        let front = || all(server).filter(|of| of.name.ends_with("_pass") && of.name != "fastcgi_pass");
+        let scope = Scope { server, http };
+        let offer = super::Offer::new(http, host);
+        let keep_alive = [scope.value("keepalive_timeout", "75s"), scope.value("keepalive_requests", "1000")];
+        let front =
+            || all(server).filter(|directive| directive.name.ends_with("_pass") && directive.name != "fastcgi_pass");
         Facts {
-            certificates: of.each("ssl_certificate").filter_map(Directive::first).collect(),
+            certificates: scope.each("ssl_certificate").filter_map(Directive::first).collect(),
             protocols: offer.protocols,
             groups: offer.groups,
-            ciphers: of.value("ssl_ciphers", ""),
+            ciphers: scope.value("ssl_ciphers", ""),
             weak_suites: Vec::new(),
-            session_cache: of.value("ssl_session_cache", "none"),
-            session_timeout: of.value("ssl_session_timeout", "5m"),
-            session_timeout_s: seconds(&of.value("ssl_session_timeout", "5m"), 1.0),
-            tickets: of.value("ssl_session_tickets", "on") == "on",
-            ticket_key_files: of.each("ssl_session_ticket_key").count(),
-            early_data: of.value("ssl_early_data", "off") == "on",
-            stapling: of.value("ssl_stapling", "off") == "on",
-            http2: of.value("http2", "off") == "on" || listens_with_http2(server),
+            session_cache: scope.value("ssl_session_cache", "none"),
+            session_timeout: scope.value("ssl_session_timeout", "5m"),
+            session_timeout_s: seconds(&scope.value("ssl_session_timeout", "5m"), 1.0),
+            tickets: scope.value("ssl_session_tickets", "on") == "on",
+            ticket_key_files: scope.each("ssl_session_ticket_key").count(),
+            early_data: scope.value("ssl_early_data", "off") == "on",
+            stapling: scope.value("ssl_stapling", "off") == "on",
+            http2: scope.value("http2", "off") == "on" || listens_with_http2(server),
             keep_alive_s: if keep_alive[1] == "0" { Some(0) } else { seconds(&keep_alive[0], 1.0) },
             keep_alive,
-            record_bytes: bytes(&of.value("ssl_buffer_size", "")),
+            record_bytes: bytes(&scope.value("ssl_buffer_size", "")),
             workers: number(main, "worker_processes").unwrap_or(Some(1)),
             connections_count: number(events, "worker_connections").flatten(),
             passes_on: front().next().map(|_| {
                 http.iter()
-                    .filter(|of| of.name == "upstream")
+                    .filter(|directive| directive.name == "upstream")
                     .flat_map(Directive::inner)
-                    .any(|of| of.name == "keepalive")
+                    .any(|directive| directive.name == "keepalive")
             }),
-            access_logs: of.access_logs(),
+            access_logs: scope.access_logs(),
         }
     }
 }
 
-/// `4k`, `16384`.
+/// Parses `4k` or `16384`.
 fn bytes(text: &str) -> Option<u32> {
     match text.strip_suffix(['k', 'K']) {
         Some(number) => number.parse::<u32>().ok()?.checked_mul(1024),
@@ -69,10 +73,10 @@ struct Scope<'a> {
 impl<'a> Scope<'a> {
     /// All directives of this name that hold for the server.
     fn each(&self, name: &'a str) -> impl Iterator<Item = &'a Directive> {
-        let named = |of: &&Directive| of.name == name;
-        let own = self.server.iter().any(|of| named(&of));
+        let named = |directive: &&Directive| directive.name == name;
+        let own = self.server.iter().any(|directive| named(&directive));
         let scope = if own { self.server } else { self.http };
-        scope.iter().filter(move |of| of.name == name)
+        scope.iter().filter(move |directive| directive.name == name)
     }
 
     fn value(&self, name: &'a str, otherwise: &str) -> String {
@@ -81,11 +85,14 @@ impl<'a> Scope<'a> {
 
     fn access_logs(&self) -> Vec<AccessLog> {
         let format = |name: &str| {
-            let of = self.http.iter().find(|of| of.name == "log_format" && of.first().as_deref() == Some(name));
-            of.map(|of| of.values().skip(1).collect::<Vec<_>>().concat()).unwrap_or_default()
+            let directive = self
+                .http
+                .iter()
+                .find(|directive| directive.name == "log_format" && directive.first().as_deref() == Some(name));
+            directive.map(|directive| directive.values().skip(1).collect::<Vec<_>>().concat()).unwrap_or_default()
         };
-        let log = |of: &Directive| {
-            let mut values = of.values();
+        let log = |directive: &Directive| {
+            let mut values = directive.values();
             let path = values.next().filter(|path| path != "off" && !path.starts_with("syslog:"))?;
             let name = values.find(|word| !word.contains('=')).unwrap_or_default();
             Some(AccessLog { path, format: format(&name) })
@@ -112,7 +119,7 @@ mod tests {
             server { listen 443 ssl; server_name b.example; ssl_certificate /c.pem;\n\
               keepalive_timeout 1m 50s; ssl_buffer_size 1k; } }";
         let main = directives_of(main).unwrap();
-        let facts = Facts::of(&main, Some("a.example"));
+        let facts = Facts::new(&main, Some("a.example"));
         assert_eq!((facts.workers, facts.connections_count, facts.record_bytes), (None, Some(64), None));
         assert_eq!(facts.keep_alive_s, Some(30));
         assert_eq!(facts.certificates, ["/a.pem", "/b.pem"]);
@@ -120,7 +127,7 @@ mod tests {
         assert_eq!((facts.protocols, facts.passes_on), (vec!["TLSv1.2".to_owned()], Some(true)));
         assert_eq!(facts.access_logs[0].path, "/var/log/a.log");
         assert_eq!(facts.access_logs[0].format, "$remote_addr [$time_local] $ssl_session_reused");
-        let other = Facts::of(&main, Some("b.example"));
+        let other = Facts::new(&main, Some("b.example"));
         assert_eq!((other.keep_alive_s, other.record_bytes), (Some(60), Some(1024)));
         assert_eq!((other.certificates, other.tickets, other.passes_on), (vec!["/c.pem".to_owned()], false, None));
         assert_eq!(other.access_logs, [AccessLog { path: "/var/log/all.log".to_owned(), format: String::new() }]);
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn what_nobody_says_is_nginx_s_own_choice() {
         let main = directives_of("http { server { listen 443 ssl; ssl_certificate /c.pem; } }").unwrap();
-        let facts = Facts::of(&main, None);
+        let facts = Facts::new(&main, None);
         assert_eq!((facts.workers, facts.connections_count, facts.keep_alive_s), (Some(1), None, Some(75)));
         let Facts { tickets, early_data, stapling, http2, .. } = facts;
         assert_eq!((tickets, early_data, stapling, http2), (true, false, false, false));

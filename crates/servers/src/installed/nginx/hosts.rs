@@ -5,7 +5,6 @@ use super::names::{knows, names};
 use super::reader::Directive;
 use crate::installed::site::{Choice, Offer, split};
 
-/// What a redirect of every path looks like.
 const EVERY_PATH: [&str; 6] = ["^", ".*", "^.*", "^.*$", "^(.*)$", "^/(.*)$"];
 
 /// A name by which clients can ask for a server; of those for many names one. `None`: a pattern, or none at all.
@@ -25,9 +24,9 @@ fn name_to_ask(server: &[Directive]) -> Option<String> {
 
 /// Whether a server does nothing but send everybody elsewhere, or away.
 fn only_redirects(server: &[Directive]) -> bool {
-    let rejects = |of: &Directive| of.name == "ssl_reject_handshake" && of.says("on");
-    server.iter().any(|of| rejects(of) || sends_away(of))
-        || server.iter().any(|of| is_front(of) && of.inner().iter().any(sends_away))
+    let rejects = |directive: &Directive| directive.name == "ssl_reject_handshake" && directive.says("on");
+    server.iter().any(|directive| rejects(directive) || sends_away(directive))
+        || server.iter().any(|directive| is_front(directive) && directive.inner().iter().any(sends_away))
 }
 
 fn sends_away(directive: &Directive) -> bool {
@@ -42,15 +41,14 @@ fn sends_away(directive: &Directive) -> bool {
     }
 }
 
-/// The location of the front page.
 fn is_front(directive: &Directive) -> bool {
     directive.name == "location" && directive.values().last().is_some_and(|path| path == "/")
 }
 
 impl Choice {
     /// The one that is asked for; otherwise the default server's, or where that only sends clients elsewhere the next.
-    pub(super) fn of(http: &[Directive], asked: Option<&str>) -> Choice {
-        let listeners = Listeners::of(http, asked);
+    pub(super) fn new(http: &[Directive], asked: Option<&str>) -> Choice {
+        let listeners = Listeners::new(http, asked);
         let mut all: Vec<(Option<String>, bool)> = Vec::new();
         for socket in listeners.with_tls() {
             for (index, server) in listeners.servers_on(socket).into_iter().enumerate() {
@@ -77,18 +75,19 @@ impl Choice {
 }
 
 impl Offer {
-    /// Of the socket that serves `host`: its default server decides, before the client's name is known.
-    pub(super) fn of(http: &[Directive], host: Option<&str>) -> Offer {
-        let default = Listeners::of(http, host).measured_servers().first().copied().unwrap_or_default();
+    /// What the socket that serves `host` offers: its default server decides, before the client's name is known.
+    pub(super) fn new(http: &[Directive], host: Option<&str>) -> Offer {
+        let default = Listeners::new(http, host).measured_servers().first().copied().unwrap_or_default();
         // A server's own take the place of what stands in `http`.
         let of_either = |pick: &dyn Fn(&Directive) -> Option<Vec<String>>| {
             default.iter().rev().find_map(pick).or_else(|| http.iter().rev().find_map(pick)).unwrap_or_default()
         };
-        let protocols = of_either(&|of| (of.name == "ssl_protocols").then(|| of.values().collect()));
-        let groups = of_either(&|of| {
-            let mut values = of.values();
+        let protocols =
+            of_either(&|directive| (directive.name == "ssl_protocols").then(|| directive.values().collect()));
+        let groups = of_either(&|directive| {
+            let mut values = directive.values();
             let first = values.next().unwrap_or_default();
-            let list = match of.name.as_str() {
+            let list = match directive.name.as_str() {
                 "ssl_ecdh_curve" => first,
                 "ssl_conf_command" if ["groups", "curves"].contains(&&*first.to_ascii_lowercase()) => values.next()?,
                 _ => return None,
@@ -106,11 +105,11 @@ mod tests {
 
     fn choice(http: &str, asked: Option<&str>) -> (String, String) {
         let http = directives_of(http).unwrap();
-        let Choice { host, others, .. } = Choice::of(&http, asked);
+        let Choice { host, others, .. } = Choice::new(&http, asked);
         (host.unwrap_or_else(|| "any".to_owned()), others.join(" "))
     }
 
-    fn said((host, others): (&str, &str)) -> (String, String) {
+    fn chosen((host, others): (&str, &str)) -> (String, String) {
         (host.to_owned(), others.to_owned())
     }
 
@@ -118,11 +117,11 @@ mod tests {
     fn the_default_server_is_measured_where_it_has_pages() {
         let two = "server { listen 443 ssl; server_name blog.example; }\n\
                    server { listen 443 ssl default_server; server_name shop.example; }";
-        assert_eq!(choice(two, None), said(("shop.example", "blog.example")));
-        assert_eq!(choice(two, Some("blog.example")), said(("blog.example", "shop.example")));
+        assert_eq!(choice(two, None), chosen(("shop.example", "blog.example")));
+        assert_eq!(choice(two, Some("blog.example")), chosen(("blog.example", "shop.example")));
         let first =
             "server { listen 443 ssl; server_name a.example; } server { listen 443 ssl; server_name b.example; }";
-        assert_eq!(choice(first, None), said(("a.example", "b.example")));
+        assert_eq!(choice(first, None), chosen(("a.example", "b.example")));
         for elsewhere in [
             "return 301 https://www.x.example$request_uri;",
             "return https://www.x.example/;",
@@ -135,15 +134,15 @@ mod tests {
                 "server {{ listen 443 ssl default_server; server_name x.example; {elsewhere} }}\n\
                  server {{ listen 443 ssl; server_name www.x.example; location /old {{ return 301 /new; }} }}"
             );
-            assert_eq!(choice(&canonical, None), said(("www.x.example", "x.example")), "{elsewhere}");
+            assert_eq!(choice(&canonical, None), chosen(("www.x.example", "x.example")), "{elsewhere}");
         }
         let catch_all = "server { listen 443 ssl default_server; server_name _; root /x; }";
-        let takes_any = |text: &str| Choice::of(&directives_of(text).unwrap(), Some("nope")).takes_any;
+        let takes_any = |text: &str| Choice::new(&directives_of(text).unwrap(), Some("nope")).takes_any;
         assert_eq!([two, catch_all].map(takes_any), [false, true]);
-        assert_eq!(choice(catch_all, None), said(("any", "")));
+        assert_eq!(choice(catch_all, None), chosen(("any", "")));
         let ports =
             "server { listen 8443 ssl; server_name admin.example; } server { listen 443 ssl; server_name x.example; }";
-        assert_eq!(choice(ports, None), said(("x.example", "admin.example:8443")));
+        assert_eq!(choice(ports, None), chosen(("x.example", "admin.example:8443")));
     }
 
     #[test]
@@ -168,14 +167,14 @@ mod tests {
 
     #[test]
     fn the_default_server_decides_what_is_negotiated() {
-        let of = |http: &str| Offer::of(&directives_of(http).unwrap(), Some("b"));
+        let offer = |http: &str| Offer::new(&directives_of(http).unwrap(), Some("b"));
         let http = "ssl_protocols TLSv1.2; ssl_ecdh_curve auto;\n\
                     server { listen 443 ssl default_server; ssl_ecdh_curve secp384r1:prime256v1; }\n\
                     server { listen 443 ssl; server_name b; ssl_protocols TLSv1.3; }";
         let groups = ["secp384r1", "prime256v1"].map(str::to_owned).to_vec();
-        assert_eq!(of(http), Offer { protocols: vec!["TLSv1.2".to_owned()], groups });
-        assert_eq!(of("server { listen 443 ssl; }"), Offer::default());
-        let command = of("server { listen 443 ssl; ssl_conf_command Options x; ssl_conf_command Groups X25519; }");
+        assert_eq!(offer(http), Offer { protocols: vec!["TLSv1.2".to_owned()], groups });
+        assert_eq!(offer("server { listen 443 ssl; }"), Offer::default());
+        let command = offer("server { listen 443 ssl; ssl_conf_command Options x; ssl_conf_command Groups X25519; }");
         assert_eq!(command.groups, ["X25519"]);
     }
 }

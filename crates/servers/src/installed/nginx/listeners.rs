@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::names::knows;
 use super::reader::Directive;
-use super::targets::{Place, Target, all_targets, is_address, is_this_machine};
+use super::targets::{ProxyAddress, ProxyTarget, all_targets, is_address, is_this_machine};
 use super::variable_targets::{self, InGroup};
 use crate::installed::site::{PORT_OF_TLS, Ports, split};
 
@@ -53,7 +53,7 @@ impl Socket {
         Socket::Tcp(address.to_ascii_lowercase(), port)
     }
 
-    /// The port of one of TCP.
+    /// The port, unless the listener is a Unix socket.
     pub(super) fn port(&self) -> Option<u16> {
         match self {
             Socket::Tcp(_, port) => Some(*port),
@@ -73,9 +73,9 @@ struct Listen {
 /// What a server listens on. HTTP/3 is left out: it is not measured.
 fn listens_of(server: &[Directive]) -> Vec<Listen> {
     let all_tls = is_switched_on(server);
-    let directives = server.iter().filter(|of| of.name == "listen");
+    let directives = server.iter().filter(|directive| directive.name == "listen");
     let mut listens: Vec<Listen> = Vec::new();
-    for directive in directives.clone().filter(|of| !of.says("quic")) {
+    for directive in directives.clone().filter(|directive| !directive.says("quic")) {
         for socket in directive.first().iter().flat_map(|listen| Socket::all_of(listen)) {
             listens.push(Listen {
                 socket,
@@ -97,7 +97,6 @@ pub(super) fn listens_with_http2(server: &[Directive]) -> bool {
     listens_of(server).iter().any(|listen| listen.http2)
 }
 
-/// A server and what it listens on.
 #[derive(Debug)]
 struct Server<'a> {
     directives: &'a [Directive],
@@ -114,10 +113,9 @@ impl Server<'_> {
 
 /// Whether a server, or `http` for all of them, speaks TLS on all listeners, as old configurations say it.
 fn is_switched_on(directives: &[Directive]) -> bool {
-    directives.iter().any(|of| of.name == "ssl" && of.says("on"))
+    directives.iter().any(|directive| directive.name == "ssl" && directive.says("on"))
 }
 
-/// Whether a server speaks TLS on any of its listeners.
 pub(super) fn has_tls(server: &[Directive]) -> bool {
     listens_of(server).iter().any(|listen| listen.tls)
 }
@@ -128,7 +126,7 @@ struct Group {
     socket: Socket,
     tls: bool,
     http2: bool,
-    /// Somebody within may ask for it, or a server listens nowhere else.
+    /// A request within the copy may reach the socket, or a server listens nowhere else.
     is_needed: bool,
 }
 
@@ -137,15 +135,15 @@ struct Group {
 pub(super) struct Listeners<'a> {
     servers: Vec<Server<'a>>,
     groups: Vec<Group>,
-    /// The one that is measured.
     measured: Option<usize>,
 }
 
 impl<'a> Listeners<'a> {
     /// Those of `http`, of which the one that serves `host` with TLS is measured.
-    pub(super) fn of(http: &'a [Directive], host: Option<&str>) -> Listeners<'a> {
-        let server = |of: &'a Directive| Server { directives: of.inner(), listens: listens_of(of.inner()) };
-        let servers: Vec<Server> = http.iter().filter(|of| of.name == "server").map(server).collect();
+    pub(super) fn new(http: &'a [Directive], host: Option<&str>) -> Listeners<'a> {
+        let server =
+            |directive: &'a Directive| Server { directives: directive.inner(), listens: listens_of(directive.inner()) };
+        let servers: Vec<Server> = http.iter().filter(|directive| directive.name == "server").map(server).collect();
         let mut groups: Vec<Group> = Vec::new();
         let all_tls = is_switched_on(http);
         for Listen { socket, tls, http2, .. } in servers.iter().flat_map(|server| &server.listens) {
@@ -163,7 +161,6 @@ impl<'a> Listeners<'a> {
         listeners
     }
 
-    /// The servers on a socket, the default server first.
     pub(super) fn servers_on(&self, socket: &Socket) -> Vec<&'a [Directive]> {
         let there = self.servers.iter().filter_map(|server| Some((server.listens_on(socket)?, server.directives)));
         let mut there: Vec<(bool, &[Directive])> = there.collect();
@@ -172,7 +169,7 @@ impl<'a> Listeners<'a> {
         there.into_iter().map(|(_, directives)| directives).collect()
     }
 
-    /// Those on the measured socket.
+    /// Servers on the measured socket.
     pub(super) fn measured_servers(&self) -> Vec<&'a [Directive]> {
         self.measured.map_or(Vec::new(), |index| self.servers_on(&self.groups[index].socket))
     }
@@ -184,7 +181,7 @@ impl<'a> Listeners<'a> {
 
     /// The sockets with TLS, those with the usual port first.
     pub(super) fn with_tls(&self) -> Vec<&Socket> {
-        let mut sockets: Vec<_> = self.groups.iter().filter(|of| of.tls).map(|of| &of.socket).collect();
+        let mut sockets: Vec<_> = self.groups.iter().filter(|group| group.tls).map(|group| &group.socket).collect();
         sockets.sort_by_key(|socket| socket.port() != Some(PORT_OF_TLS));
         sockets
     }
@@ -212,7 +209,6 @@ impl<'a> Listeners<'a> {
         elsewhere.filter_map(|listen| self.index_of(&listen.socket)).chain(asked).collect()
     }
 
-    /// The listeners of a server's copy.
     pub(super) fn of_copy(&self, server: &[Directive], ports: Ports) -> Vec<Directive> {
         let mut new: Vec<Directive> = Vec::new();
         let server = Server { directives: server, listens: listens_of(server) };
@@ -220,8 +216,8 @@ impl<'a> Listeners<'a> {
             let Some(is_default) = server.listens_on(&group.socket) else { continue };
             let mut add = |address: String, tls, http2| {
                 let words = [("ssl", tls), ("http2", http2), ("default_server", is_default)];
-                let words = words.into_iter().filter(|(_, said)| *said).map(|(word, _)| word.to_owned());
-                new.push(Directive::of("listen", std::iter::once(address).chain(words)));
+                let words = words.into_iter().filter(|(_, is_set)| *is_set).map(|(word, _)| word.to_owned());
+                new.push(Directive::new("listen", std::iter::once(address).chain(words)));
             };
             if self.measured == Some(index) || group.is_needed {
                 add(self.address(index, ports), group.tls, group.http2);
@@ -243,7 +239,7 @@ impl<'a> Listeners<'a> {
 
     /// A target that is a server of the same configuration leads to that of the copy.
     pub(super) fn in_copy(&self, target: &str, ports: Ports) -> Option<String> {
-        let (index, Target { scheme, path, .. }) = self.asked(target)?;
+        let (index, ProxyTarget { scheme, path, .. }) = self.asked(target)?;
         let address = self.address(index, ports);
         // Behind a socket's path a colon ends it.
         let colon = if address.starts_with("unix:") && !path.is_empty() { ":" } else { "" };
@@ -252,17 +248,17 @@ impl<'a> Listeners<'a> {
 
     /// The same for a value that a variable has.
     pub(super) fn in_group(&self, value: &str, ports: Ports) -> Option<InGroup> {
-        let (index, Target { scheme, path, .. }) = self.asked(value).filter(|_| is_address(value))?;
+        let (index, ProxyTarget { scheme, path, .. }) = self.asked(value).filter(|_| is_address(value))?;
         let group = format!("{}listen-{index}", variable_targets::GROUP);
         Some(InGroup { value: format!("{scheme}{group}{path}"), group, address: self.address(index, ports) })
     }
 
     /// The socket of this configuration that a target reaches.
-    fn asked<'t>(&self, target: &'t str) -> Option<(usize, Target<'t>)> {
-        let target = Target::of(target)?;
+    fn asked<'t>(&self, target: &'t str) -> Option<(usize, ProxyTarget<'t>)> {
+        let target = ProxyTarget::parse(target)?;
         let index = match target.place {
-            Place::Unix(path) => self.index_of(&Socket::Unix(path.to_owned())),
-            Place::Tcp(host, port) => {
+            ProxyAddress::Unix(path) => self.index_of(&Socket::Unix(path.to_owned())),
+            ProxyAddress::Tcp(host, port) => {
                 self.index_of(&Socket::at(host, port)).or_else(|| self.of_any_address(host, port))
             }
         }?;

@@ -2,19 +2,18 @@
 
 use super::reader::Directive;
 
-/// The names of a server.
 pub(super) fn names(server: &[Directive]) -> impl Iterator<Item = String> {
-    server.iter().filter(|of| of.name == "server_name").flat_map(Directive::values)
+    server.iter().filter(|directive| directive.name == "server_name").flat_map(Directive::values)
 }
 
 /// Whether a server has a name. Patterns (`~`) are not looked into.
 pub(super) fn knows(server: &[Directive], name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    names(server).map(|of| of.to_ascii_lowercase()).any(|of| match (of.strip_prefix('.'), of.strip_prefix('*')) {
+    names(server).map(|own| own.to_ascii_lowercase()).any(|own| match (own.strip_prefix('.'), own.strip_prefix('*')) {
         (Some(domain), _) => name.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
         (_, Some(domain)) => name.ends_with(domain) && name.len() > domain.len(),
-        _ if of.ends_with(".*") => name.starts_with(&of[..of.len() - 1]) && name.len() > of.len() - 1,
-        _ => of == name,
+        _ if own.ends_with(".*") => name.starts_with(&own[..own.len() - 1]) && name.len() > own.len() - 1,
+        _ => own == name,
     })
 }
 

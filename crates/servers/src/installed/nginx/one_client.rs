@@ -11,16 +11,16 @@ const LIMITS: [(&str, &str, &str); 2] = [
     ("limit_conn", "limit_conn_dry_run", "limit_conn_log_level"),
 ];
 
-/// Adapts directives of `http`, `server`, `location` and the like.
 pub(super) fn adapt(directives: &mut Vec<Directive>) {
-    directives.retain(|of| LIMITS.iter().all(|(_, dry, level)| of.name != *dry && of.name != *level));
-    if let Some(first) = directives.iter().position(|of| of.name == "allow" || of.name == "deny")
-        && directives.iter().any(|of| of.name == "allow")
+    directives
+        .retain(|directive| LIMITS.iter().all(|(_, dry, level)| directive.name != *dry && directive.name != *level));
+    if let Some(first) = directives.iter().position(|directive| directive.name == "allow" || directive.name == "deny")
+        && directives.iter().any(|directive| directive.name == "allow")
     {
-        let ours = OURS.map(|address| Directive::of("allow", [address]));
+        let ours = OURS.map(|address| Directive::new("allow", [address]));
         directives.splice(first..first, ours);
     }
-    for directive in directives.iter_mut().filter(|of| is_kernel_tls(of)) {
+    for directive in directives.iter_mut().filter(|directive| is_kernel_tls(directive)) {
         let options = directive.values().nth(1).unwrap_or_default();
         let without = options.split(',').filter(|option| !is_ktls(option)).chain(["-KTLS"]).collect::<Vec<_>>();
         directive.arguments[1] = without.join(",");
@@ -29,13 +29,13 @@ pub(super) fn adapt(directives: &mut Vec<Directive>) {
 
 /// Directives for `http` that keep limits from holding the load back.
 pub(super) fn unlimited(http: &[Directive]) -> Vec<Directive> {
-    let there = LIMITS.iter().filter(|(name, ..)| all(http).any(|of| of.name == *name));
-    there.flat_map(|(_, dry, level)| [Directive::of(dry, ["on"]), Directive::of(level, ["info"])]).collect()
+    let there = LIMITS.iter().filter(|(name, ..)| all(http).any(|directive| directive.name == *name));
+    there.flat_map(|(_, dry, level)| [Directive::new(dry, ["on"]), Directive::new(level, ["info"])]).collect()
 }
 
 /// What differs because of it, and why, in sentences.
-pub(super) fn told(http: &[Directive]) -> Vec<(String, String)> {
-    let is_limit = |of: &Directive| LIMITS.iter().any(|(name, ..)| of.name == *name);
+pub(super) fn notes(http: &[Directive]) -> Vec<(String, String)> {
+    let is_limit = |directive: &Directive| LIMITS.iter().any(|(name, ..)| directive.name == *name);
     type IsSo<'a> = &'a dyn Fn(&Directive) -> bool;
     let sentences: [(IsSo, &str, &str); 4] = [
         (
@@ -44,7 +44,7 @@ pub(super) fn told(http: &[Directive]) -> Vec<(String, String)> {
             "With it records do not pass through OpenSSL, where their cost is measured",
         ),
         (
-            &|of| of.name == "allow",
+            &|directive| directive.name == "allow",
             "The copy lets clients on loopback in wherever the configuration lets others in (`allow`)",
             "All of the load comes from there",
         ),
@@ -54,13 +54,13 @@ pub(super) fn told(http: &[Directive]) -> Vec<(String, String)> {
             "All of the load comes from one address",
         ),
         (
-            &|of| of.name == "listen" && of.says("proxy_protocol"),
+            &|directive| directive.name == "listen" && directive.says("proxy_protocol"),
             "The copy expects no PROXY protocol (`listen … proxy_protocol`)",
             "Clients reach it without a balancer before it",
         ),
     ];
-    let told = sentences.into_iter().filter(|(is_so, ..)| all(http).any(is_so));
-    told.map(|(_, what, why)| (what.to_owned(), why.to_owned())).collect()
+    let notes = sentences.into_iter().filter(|(is_so, ..)| all(http).any(is_so));
+    notes.map(|(_, what, why)| (what.to_owned(), why.to_owned())).collect()
 }
 
 fn is_kernel_tls(directive: &Directive) -> bool {
@@ -80,13 +80,15 @@ mod tests {
 
     fn directive(text: &str) -> Directive {
         let mut words = text.split(' ').map(str::to_owned);
-        Directive::of(&words.next().unwrap(), words)
+        Directive::new(&words.next().unwrap(), words)
     }
 
     fn adapted(texts: &[&str]) -> Vec<String> {
         let mut directives: Vec<Directive> = texts.iter().map(|text| directive(text)).collect();
         adapt(&mut directives);
-        let text = |of: Directive| std::iter::once(of.name).chain(of.arguments).collect::<Vec<_>>().join(" ");
+        let text = |directive: Directive| {
+            std::iter::once(directive.name).chain(directive.arguments).collect::<Vec<_>>().join(" ")
+        };
         directives.into_iter().map(text).collect()
     }
 
@@ -100,20 +102,20 @@ mod tests {
 
     #[test]
     fn records_pass_through_openssl() {
-        let of = |options: &str| adapted(&[&format!("ssl_conf_command {options}")]).remove(0);
-        assert_eq!(of("Options KTLS,PrioritizeChaCha"), "ssl_conf_command Options PrioritizeChaCha,-KTLS");
-        assert_eq!(of("Options +ktls"), "ssl_conf_command Options -KTLS");
+        let option = |options: &str| adapted(&[&format!("ssl_conf_command {options}")]).remove(0);
+        assert_eq!(option("Options KTLS,PrioritizeChaCha"), "ssl_conf_command Options PrioritizeChaCha,-KTLS");
+        assert_eq!(option("Options +ktls"), "ssl_conf_command Options -KTLS");
         for kept in ["Options -KTLS", "Options PrioritizeChaCha", "Ciphersuites KTLS"] {
-            assert_eq!(of(kept), format!("ssl_conf_command {kept}"));
+            assert_eq!(option(kept), format!("ssl_conf_command {kept}"));
         }
     }
 
     #[test]
     fn limits_count_and_hold_nobody_back() {
         let http = [directive("limit_conn per 20"), directive("limit_conn_dry_run off")];
-        let names: Vec<String> = unlimited(&http).into_iter().map(|of| of.name).collect();
+        let names: Vec<String> = unlimited(&http).into_iter().map(|directive| directive.name).collect();
         assert_eq!(names, ["limit_conn_dry_run", "limit_conn_log_level"]);
         assert_eq!(adapted(&["limit_conn per 20", "limit_conn_dry_run off"]), ["limit_conn per 20"]);
-        assert!(told(&http)[0].0.contains("limit_conn") && told(&[]).is_empty());
+        assert!(notes(&http)[0].0.contains("limit_conn") && notes(&[]).is_empty());
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Directive {
     pub(super) name: String,
     pub(super) arguments: Vec<String>,
     pub(super) block: Option<Block>,
-    /// From its name to its end.
+    /// Bytes from its name to its end.
     pub(super) at: At,
 }
 
@@ -55,17 +55,15 @@ pub(super) enum Block {
     Directives(Vec<Directive>),
     /// Lines of data, each read like a directive.
     Data(Vec<Directive>),
-    /// A script, as it is.
     Script(String),
 }
 
 impl Directive {
-    pub(super) fn of<Word: Into<String>>(name: &str, arguments: impl IntoIterator<Item = Word>) -> Directive {
+    pub(super) fn new<Word: Into<String>>(name: &str, arguments: impl IntoIterator<Item = Word>) -> Directive {
         let arguments = arguments.into_iter().map(Into::into).collect();
         Directive { name: name.to_owned(), arguments, block: None, at: At::default() }
     }
 
-    /// The directives in its block.
     pub(super) fn inner(&self) -> &[Directive] {
         match &self.block {
             Some(Block::Directives(inner)) => inner,
@@ -73,7 +71,6 @@ impl Directive {
         }
     }
 
-    /// The same, where it has such a block.
     pub(super) fn inner_mut(&mut self) -> Option<&mut Vec<Directive>> {
         match &mut self.block {
             Some(Block::Directives(inner)) => Some(inner),
@@ -89,17 +86,16 @@ impl Directive {
         }
     }
 
-    /// What nginx takes its arguments for.
+    /// Its arguments without quotes and escapes, as nginx reads them.
     pub(super) fn values(&self) -> impl Iterator<Item = String> {
         self.arguments.iter().map(|word| value(word).into_owned())
     }
 
-    /// What it takes the first one for.
+    /// The first argument, read in the same way as [`Directive::values`].
     pub(super) fn first(&self) -> Option<String> {
         self.arguments.first().map(|word| value(word).into_owned())
     }
 
-    /// Whether one of its arguments has this value.
     pub(super) fn says(&self, wanted: &str) -> bool {
         self.arguments.iter().any(|word| value(word) == wanted)
     }
@@ -158,9 +154,6 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Reads a configuration.
-///
-/// # Errors
-/// A file cannot be read, or nginx would not understand it.
 pub(super) fn read(path: &Path, files: &mut Files) -> Result<Vec<Directive>> {
     // As nginx does: a link is not followed to where the rest of the configuration would be looked for.
     let path = absolute(path).with_context(|| format!("read {}", path.display()))?;
@@ -175,7 +168,7 @@ pub(super) fn read(path: &Path, files: &mut Files) -> Result<Vec<Directive>> {
 /// The directives of a file, includes not followed.
 fn parsed(path: &Path, files: &mut Files) -> Result<Vec<Directive>> {
     let (file, text) = files.text(path)?;
-    let mut words = Words { text: &text, file, at: 0 };
+    let mut words = Lexer { text: &text, file, at: 0 };
     words.directives(0).with_context(|| format!("{} is no nginx configuration: line {}", path.display(), words.line()))
 }
 
@@ -212,9 +205,8 @@ fn with_includes(directives: Vec<Directive>, home: &Path, files: &mut Files, dep
 }
 
 /// The words of a configuration: what nginx's own reader takes for one (`ngx_conf_read_token`).
-struct Words<'a> {
+struct Lexer<'a> {
     text: &'a str,
-    /// Its number.
     file: usize,
     at: usize,
 }
@@ -227,7 +219,7 @@ static WORD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&format!("^(?s:[;{{}}]|{quoted}|{bare})")).expect("a test uses it")
 });
 
-impl<'a> Words<'a> {
+impl<'a> Lexer<'a> {
     fn directives(&mut self, depth: u32) -> Result<Vec<Directive>> {
         ensure!(depth < BLOCKS_MAX, "its blocks are nested too deep");
         let mut all = Vec::new();
@@ -304,10 +296,9 @@ fn plain_name(word: String) -> String {
     }
 }
 
-/// The directives of a text without includes.
 #[cfg(test)]
 pub(super) fn directives_of(text: &str) -> Result<Vec<Directive>> {
-    Words { text, file: 0, at: 0 }.directives(0)
+    Lexer { text, file: 0, at: 0 }.directives(0)
 }
 
 #[cfg(test)]
@@ -346,17 +337,17 @@ mod tests {
     fn what_nginx_refuses_is_refused_with_its_line() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("x.conf");
-        let said = |text: &str| {
+        let fault = |text: &str| {
             fs::write(&path, text).unwrap();
             format!("{:#}", read(&path).unwrap_err())
         };
-        assert!(said("events {}\nhttp { server {").contains("line 2: it ends within"));
-        assert!(said("\n\na \"b").contains("line 3: a quote"));
-        assert!(said("a \"b\"c;").contains("right behind"));
-        assert!(said("include x.conf;").contains("within itself"));
-        assert!(said("include y.conf;").contains("y.conf, and there is no such file"));
-        assert!(said("}").contains("no nginx configuration"));
-        assert!(said("a_by_lua_block { \"}\" ").contains("not closed"));
+        assert!(fault("events {}\nhttp { server {").contains("line 2: it ends within"));
+        assert!(fault("\n\na \"b").contains("line 3: a quote"));
+        assert!(fault("a \"b\"c;").contains("right behind"));
+        assert!(fault("include x.conf;").contains("within itself"));
+        assert!(fault("include y.conf;").contains("y.conf, and there is no such file"));
+        assert!(fault("}").contains("no nginx configuration"));
+        assert!(fault("a_by_lua_block { \"}\" ").contains("not closed"));
         fs::write(&path, "include none*.conf; a b;").unwrap();
         assert_eq!(read(&path).unwrap().len(), 1);
         assert!(read(place.path()).unwrap_err().to_string().contains("nginx.conf"));
@@ -371,7 +362,8 @@ mod tests {
                     ssl_certificate_key certs/$ssl_server_name.key;";
         fs::write(&path, text).unwrap();
         let home = place.path().display();
-        let arguments: Vec<String> = read(&path).unwrap().into_iter().flat_map(|of| of.arguments).collect();
+        let arguments: Vec<String> =
+            read(&path).unwrap().into_iter().flat_map(|directive| directive.arguments).collect();
         let (crl, trusted, key) =
             (format!("{home}/a.crl"), format!("\"{home}/b c.pem\""), format!("\"{home}/certs/$ssl_server_name.key\""));
         assert_eq!(arguments, [&crl, &trusted, "/d", "\"\"", "$e", "data:x", "www", &key]);

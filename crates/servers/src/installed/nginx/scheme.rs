@@ -21,13 +21,13 @@ pub(super) fn adapt(http: &mut Vec<Directive>, ports: [u16; 2], original: u16) {
     if !is_asked {
         return;
     }
-    let seen = ["https".to_owned(), "on".to_owned(), original.to_string()];
-    for ((of_nginx, of_copy), seen) in VARIABLES.iter().zip(seen) {
-        let mut lines: Vec<Directive> = ports.iter().map(|port| Directive::of(&port.to_string(), [&seen])).collect();
-        lines.push(Directive::of("default", [format!("${of_nginx}")]));
+    let values = ["https".to_owned(), "on".to_owned(), original.to_string()];
+    for ((of_nginx, of_copy), value) in VARIABLES.iter().zip(values) {
+        let mut lines: Vec<Directive> = ports.iter().map(|port| Directive::new(&port.to_string(), [&value])).collect();
+        lines.push(Directive::new("default", [format!("${of_nginx}")]));
         let arguments = ["$server_port".to_owned(), format!("${of_copy}")];
         // Last: whoever sets sizes of maps must do so before the first of them.
-        http.push(Directive { block: Some(Block::Data(lines)), ..Directive::of("map", arguments) });
+        http.push(Directive { block: Some(Block::Data(lines)), ..Directive::new("map", arguments) });
     }
 }
 

@@ -12,9 +12,8 @@ pub(super) fn is_address(value: &str) -> bool {
     value.contains("://") || value.starts_with("unix:") || (port.parse::<u16>().is_ok() && port.len() < value.len())
 }
 
-/// The targets of all proxies.
 pub(super) fn all_targets(directives: &[Directive]) -> impl Iterator<Item = String> {
-    all(directives).filter(|of| is_to_target(of)).filter_map(Directive::first)
+    all(directives).filter(|directive| is_to_target(directive)).filter_map(Directive::first)
 }
 
 /// Whether the first argument says where requests go on.
@@ -28,24 +27,24 @@ pub(super) fn is_to_target(directive: &Directive) -> bool {
 }
 
 /// Where a proxy sends requests on: `http://127.0.0.1:8080/app/`, `https://unix:/run/s:/`, `localhost:9000`.
-pub(super) struct Target<'a> {
+pub(super) struct ProxyTarget<'a> {
     pub(super) scheme: &'a str,
-    pub(super) place: Place<'a>,
+    pub(super) place: ProxyAddress<'a>,
     pub(super) path: &'a str,
 }
 
-pub(super) enum Place<'a> {
+pub(super) enum ProxyAddress<'a> {
     Tcp(&'a str, u16),
     Unix(&'a str),
 }
 
-impl Target<'_> {
+impl ProxyTarget<'_> {
     /// `None`: it holds a variable.
-    pub(super) fn of(target: &str) -> Option<Target<'_>> {
+    pub(super) fn parse(target: &str) -> Option<ProxyTarget<'_>> {
         let (scheme, rest) = target.split_at(target.find("://").map_or(0, |at| at + 3));
         if let Some(unix) = rest.strip_prefix("unix:") {
             let (path, behind) = unix.split_once(':').unwrap_or((unix, ""));
-            return Some(Target { scheme, place: Place::Unix(path), path: behind });
+            return Some(ProxyTarget { scheme, place: ProxyAddress::Unix(path), path: behind });
         }
         let end = rest.find('/').unwrap_or(rest.len());
         // Behind a port a variable is the path: `http://127.0.0.1:8080$request_uri`.
@@ -58,11 +57,10 @@ impl Target<'_> {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
             _ => (place, by_default),
         };
-        (!host.contains('$')).then_some(Target { scheme, place: Place::Tcp(host, port), path })
+        (!host.contains('$')).then_some(ProxyTarget { scheme, place: ProxyAddress::Tcp(host, port), path })
     }
 }
 
-/// A target at a socket.
 pub(super) fn at_socket(scheme: &str, socket: &str, path: &str) -> String {
     // Behind a socket's path a colon ends it.
     let colon = if path.is_empty() { "" } else { ":" };
@@ -87,10 +85,10 @@ mod tests {
     #[test]
     fn targets_are_taken_apart() {
         let parts = |target: &str| {
-            let Target { scheme, place, path } = Target::of(target)?;
+            let ProxyTarget { scheme, place, path } = ProxyTarget::parse(target)?;
             Some(match place {
-                Place::Tcp(host, port) => format!("{scheme} {host} {port} {path}"),
-                Place::Unix(socket) => format!("{scheme} {socket} {path}"),
+                ProxyAddress::Tcp(host, port) => format!("{scheme} {host} {port} {path}"),
+                ProxyAddress::Unix(socket) => format!("{scheme} {socket} {path}"),
             })
         };
         for (target, wanted) in [

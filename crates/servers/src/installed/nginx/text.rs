@@ -25,7 +25,6 @@ pub fn text_of(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes of a text that [`text_of`] made.
 pub fn bytes_of(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     for character in text.chars() {
@@ -76,12 +75,10 @@ pub fn word_of(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// The file that a value names.
 pub fn path_of(value: &str) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes_of(value)))
 }
 
-/// The value that names a file.
 pub fn name_of(path: &Path) -> String {
     text_of(path.as_os_str().as_bytes())
 }

@@ -6,18 +6,17 @@ use tlsdyno_record::model::TlsChange;
 use tlsdyno_tls::Version;
 
 use super::{Directive, Nginx, has_tls};
-use crate::{Place, ServerTls, nginx};
+use crate::{InstancePlace, ServerTls, nginx};
 
 /// What stands there beside others of its name, and of which a server that has one inherits none.
 const CONF_COMMAND: &str = "ssl_conf_command";
 
-/// The size of a record.
 const RECORDS: &str = "ssl_buffer_size";
 
 /// Whether a directive says what is asked for otherwise, or is what is asked for.
-fn is_asked(asked: &TlsChange, of: &Directive) -> bool {
+fn is_asked(asked: &TlsChange, directive: &Directive) -> bool {
     let suite_of = |version| asked.suite.is_some_and(|suite| suite.version() == version);
-    match of.name.as_str() {
+    match directive.name.as_str() {
         "ssl_certificate" | "ssl_certificate_key" => asked.certificate.is_some(),
         "ssl_session_cache" => asked.session_cache.is_some(),
         "ssl_session_tickets" => asked.tickets.is_some(),
@@ -29,33 +28,32 @@ fn is_asked(asked: &TlsChange, of: &Directive) -> bool {
         "ssl_protocols" => asked.version.is_some(),
         "ssl_ecdh_curve" => asked.group.is_some(),
         "ssl_ciphers" => suite_of(Version::Tls12),
-        CONF_COMMAND => suite_of(Version::Tls13) && of.first().as_deref() == Some("Ciphersuites"),
+        CONF_COMMAND => suite_of(Version::Tls13) && directive.first().as_deref() == Some("Ciphersuites"),
         _ => false,
     }
 }
 
 impl Nginx {
     /// Puts what is asked for into all servers with TLS, and takes what says the same out of these and of `http`.
-    ///
-    /// # Errors
-    /// A file cannot be written.
-    pub(super) fn put(&mut self, asked: &TlsChange, tls: &ServerTls, place: Place) -> Result<()> {
+    pub(super) fn put(&mut self, asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<()> {
         // Of all that a server of ours would have, what is asked.
         let ours = nginx::tls_directives(tls, place)?;
         let ours = ours.iter().filter_map(|text| text.split_once(' '));
-        let mut new: Vec<Directive> = ours.map(|(name, rest)| Directive::of(name, rest.split(' '))).collect();
-        new.retain(|of| is_asked(asked, of) && of.name != RECORDS);
-        new.extend(asked.keep_alive_s.map(|seconds| Directive::of("keepalive_timeout", [format!("{seconds}s")])));
-        new.extend(asked.record_bytes.map(|bytes| Directive::of(RECORDS, [bytes.to_string()])));
-        let adds_command = new.iter().any(|of| of.name == CONF_COMMAND);
-        let https = self.directives.iter_mut().filter(|of| of.name == "http");
+        let mut new: Vec<Directive> = ours.map(|(name, rest)| Directive::new(name, rest.split(' '))).collect();
+        new.retain(|directive| is_asked(asked, directive) && directive.name != RECORDS);
+        new.extend(asked.keep_alive_s.map(|seconds| Directive::new("keepalive_timeout", [format!("{seconds}s")])));
+        new.extend(asked.record_bytes.map(|bytes| Directive::new(RECORDS, [bytes.to_string()])));
+        let adds_command = new.iter().any(|directive| directive.name == CONF_COMMAND);
+        let https = self.directives.iter_mut().filter(|directive| directive.name == "http");
         for http in https.filter_map(Directive::inner_mut) {
-            http.retain(|of| !is_asked(asked, of));
-            let commands: Vec<Directive> = http.iter().filter(|of| of.name == CONF_COMMAND).cloned().collect();
-            let servers = http.iter_mut().filter(|of| of.name == "server").filter_map(Directive::inner_mut);
+            http.retain(|directive| !is_asked(asked, directive));
+            let commands: Vec<Directive> =
+                http.iter().filter(|directive| directive.name == CONF_COMMAND).cloned().collect();
+            let servers =
+                http.iter_mut().filter(|directive| directive.name == "server").filter_map(Directive::inner_mut);
             for server in servers.filter(|server| has_tls(server)) {
-                let has_commands = server.iter().any(|of| of.name == CONF_COMMAND);
-                server.retain(|of| !is_asked(asked, of));
+                let has_commands = server.iter().any(|directive| directive.name == CONF_COMMAND);
+                server.retain(|directive| !is_asked(asked, directive));
                 server.extend(commands.iter().filter(|_| adds_command && !has_commands).cloned());
                 server.extend(new.iter().cloned());
             }
@@ -88,8 +86,13 @@ mod tests {
         let path = place.path().join("nginx.conf");
         fs::write(&path, SITE).unwrap();
         let certificate = certificates::create(CertificateKind::P256, place.path()).unwrap();
-        let at =
-            Place { run: place.path(), own: place.path(), ip: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, plain_port: 2 };
+        let at = InstancePlace {
+            run: place.path(),
+            own: place.path(),
+            ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 1,
+            plain_port: 2,
+        };
         let mut installed = Installed::read(&path, Some("nginx")).unwrap();
         let plain = ServerTls::new(certificate);
         let tls = ServerTls {

@@ -13,8 +13,8 @@ fn are_used(http: &[Directive]) -> bool {
 
 /// The values that variables of `http` can have, where a proxy's target is in one.
 pub(super) fn all_values(http: &[Directive]) -> Vec<String> {
-    let values = |of: &Directive| match (of.name.as_str(), &of.block) {
-        ("set", _) => of.values().nth(1).into_iter().collect(),
+    let values = |directive: &Directive| match (directive.name.as_str(), &directive.block) {
+        ("set", _) => directive.values().nth(1).into_iter().collect(),
         ("map", Some(Block::Data(lines))) => lines.iter().filter_map(Directive::first).collect(),
         _ => Vec::new(),
     };
@@ -29,9 +29,9 @@ pub(super) fn leads_to_groups(http: &[Directive], target: &str) -> bool {
     let is_group = |value: &String| value.rsplit("://").next().is_some_and(|place| place.starts_with(GROUP));
     names.any(|name| {
         let is_named = |word: Option<String>| word.is_some_and(|word| word.strip_prefix('$') == Some(name));
-        let values = |of: &Directive| match (of.name.as_str(), &of.block) {
-            ("set", _) if is_named(of.first()) => of.values().nth(1).into_iter().collect(),
-            ("map", Some(Block::Data(lines))) if is_named(of.values().nth(1)) => {
+        let values = |directive: &Directive| match (directive.name.as_str(), &directive.block) {
+            ("set", _) if is_named(directive.first()) => directive.values().nth(1).into_iter().collect(),
+            ("map", Some(Block::Data(lines))) if is_named(directive.values().nth(1)) => {
                 lines.iter().filter_map(Directive::first).collect()
             }
             _ => Vec::new(),
@@ -44,12 +44,10 @@ pub(super) fn leads_to_groups(http: &[Directive], target: &str) -> bool {
 /// What names of the copy's groups begin with.
 pub(super) const GROUP: &str = "tlsdyno-";
 
-/// A value that leads to a group.
 pub(super) struct InGroup {
     /// The value with the group's name in place of an address.
     pub(super) value: String,
     pub(super) group: String,
-    /// Where its server is.
     pub(super) address: String,
 }
 
@@ -65,15 +63,15 @@ pub(super) fn adapt(http: &mut Vec<Directive>, in_group: &mut dyn FnMut(&str) ->
             groups.insert(group, address);
         }
     };
-    change_all(http, &mut |of| match (of.name.as_str(), &mut of.block) {
-        ("set", _) => of.arguments.get_mut(1).into_iter().for_each(&mut adapt_word),
+    change_all(http, &mut |directive| match (directive.name.as_str(), &mut directive.block) {
+        ("set", _) => directive.arguments.get_mut(1).into_iter().for_each(&mut adapt_word),
         ("map", Some(Block::Data(lines))) => {
             lines.iter_mut().filter_map(|line| line.arguments.first_mut()).for_each(&mut adapt_word);
         }
         _ => {}
     });
     http.extend(groups.into_iter().map(|(group, address)| {
-        let server = Directive::of("server", [word_of(&address)]);
-        Directive { block: Some(Block::Directives(vec![server])), ..Directive::of("upstream", [group]) }
+        let server = Directive::new("server", [word_of(&address)]);
+        Directive { block: Some(Block::Directives(vec![server])), ..Directive::new("upstream", [group]) }
     }));
 }

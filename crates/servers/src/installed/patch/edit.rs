@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Part;
 
-/// Which bytes of a text become which.
+/// A range of bytes and the text that replaces it.
 pub(super) type Edit = (Range<usize>, String);
 
 /// Lines behind a part, or in its place; none: it goes, and its line where nothing else stands there. On a line on

@@ -18,10 +18,6 @@ use crate::{certificates, driver_of};
 /// How long a test may take: nginx asks for the names of its applications.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Says how the files were tried.
-///
-/// # Errors
-/// The server's own test refuses them, and not those that are there.
 pub(super) fn tried(
     server: ServerName,
     path: &Path,
@@ -50,9 +46,9 @@ pub(super) fn tried(
         let arguments: Vec<_> = flags.split(' ').map(Into::into).chain([path.clone().into()]).collect();
         let view = View { layered: true, shown, ..View::default() };
         // lighttpd runs commands of its files; others ask for names of applications.
-        let said = run_held(&program, &arguments, PATIENCE, view, &variables, server == ServerName::Lighttpd)?;
-        let words = [said.out, said.error].concat();
-        anyhow::Ok((!said.status.success()).then(|| String::from_utf8_lossy(&words).trim().to_owned()))
+        let output = run_held(&program, &arguments, PATIENCE, view, &variables, server == ServerName::Lighttpd)?;
+        let words = [output.out, output.error].concat();
+        anyhow::Ok((!output.status.success()).then(|| String::from_utf8_lossy(&words).trim().to_owned()))
     };
     Ok(match run(shown) {
         Err(why) => format!("{test} was not run: {why:#}"),

@@ -42,7 +42,6 @@ enum Mode {
     CipherOnly(Stream),
 }
 
-/// The encrypting half alone.
 enum Stream {
     /// Boxed: an expanded key has half a kilobyte.
     AesCtr(Box<EncryptingKey>),

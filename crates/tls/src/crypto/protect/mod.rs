@@ -31,9 +31,9 @@ pub const KEY_BLOCK_MAX: usize = 136;
 /// The end whose writing is protected: a client seals with `Client` and opens with `Server`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// What the client writes.
+    /// The direction from client to server.
     Client,
-    /// What the server writes.
+    /// The direction from server to client.
     Server,
 }
 
@@ -100,7 +100,7 @@ impl Half {
 
     fn tls12(suite: Suite, off: StageSet, key_block: &[u8], side: Side, encrypt_then_mac: bool) -> Half {
         let protection = suite.protection();
-        let keys = Keys12::of(protection, key_block, side);
+        let keys = Keys12::new(protection, key_block, side);
         let method = if protection.is_cbc() {
             Method::Cbc(Box::new(Cbc::new(protection, off, &keys, encrypt_then_mac)))
         } else {
@@ -137,7 +137,7 @@ struct Keys12<'a> {
 }
 
 impl<'a> Keys12<'a> {
-    fn of(protection: Protection, key_block: &'a [u8], side: Side) -> Keys12<'a> {
+    fn new(protection: Protection, key_block: &'a [u8], side: Side) -> Keys12<'a> {
         assert_eq!(key_block.len(), protection.key_block_bytes(), "the key block is as long as the suite says");
         let (macs, rest) = key_block.split_at(2 * protection.mac_bytes());
         let (keys, ivs) = rest.split_at(2 * protection.key_bytes());

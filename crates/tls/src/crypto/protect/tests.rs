@@ -333,7 +333,7 @@ fn openssl_reads_tls12_records() {
     for suite in [Suite::RsaAes128Gcm, Suite::RsaAes256Gcm, Suite::EcdheRsaChaCha20] {
         let shape = Shape { suite, off: ON, encrypt_then_mac: false };
         let (record, block) = (shape.seal(plain), shape.secret());
-        let keys = Keys12::of(suite.protection(), &block, Side::Client);
+        let keys = Keys12::new(suite.protection(), &block, Side::Client);
         let explicit = if suite == Suite::EcdheRsaChaCha20 { 0 } else { 8 };
         let body = &record[HEADER..];
         let nonce = [keys.iv, &body[..explicit]].concat();
@@ -357,7 +357,7 @@ fn openssl_reads_tls12_records() {
 fn openssl_reads_cbc(shape: Shape, plain: &[u8]) {
     let protection = shape.suite.protection();
     let (record, block) = (shape.seal(plain), shape.secret());
-    let keys = Keys12::of(protection, &block, Side::Client);
+    let keys = Keys12::new(protection, &block, Side::Client);
     let (mac_bytes, digest) = match protection.mac_bytes() {
         20 => (20, MessageDigest::sha1()),
         _ => (32, MessageDigest::sha256()),
@@ -403,7 +403,7 @@ fn aead_halves_follow_the_contract() {
     for (suite, cipher, explicit) in cases {
         let shape = |off| Shape { suite, off, encrypt_then_mac: false };
         let block = shape(ON).secret();
-        let keys = Keys12::of(suite.protection(), &block, Side::Client);
+        let keys = Keys12::new(suite.protection(), &block, Side::Client);
         let nonce = [keys.iv, &[0; 8][..explicit]].concat();
         let additional = additional_data_12(0, 23, [3, 3], plain.len());
         let mut tag = [0; 16];

@@ -217,7 +217,7 @@ fn document(calibration: &Calibration, alone: &[Recovered]) -> Document {
         (Column::number("bias"), |of| format!("{:+.1} µs", of.bias_us())),
         (Column::number("half-width"), |of| format!("{:.1} µs", of.half_width_us())),
     ];
-    let recovered = Content::Table(Table::of(fields, &calibration.recovered));
+    let recovered = Content::Table(Table::from_fields(fields, &calibration.recovered));
     let without: Vec<String> = alone
         .iter()
         .map(|one| format!("{:.1} {}", one.measured_us, format_interval(one.low_us, one.high_us)))
@@ -243,7 +243,7 @@ fn document(calibration: &Calibration, alone: &[Recovered]) -> Document {
         calibration.block_s * 1e3,
         calibration.spread_us
     );
-    Document::of([
+    Document::from_sections([
         Section::default().text(what).with(recovered).notes(without),
         Section::titled("", limits).table(times, found.collect()),
         Section::default().notes([formula]),
@@ -290,7 +290,7 @@ fn trials_section(trials: &[SliceTrial], starts: Option<Starts>, better_us: Opti
              (standard deviation); {explained_us:.1} µs of that are in the intervals."
         )
     });
-    let table = Content::Table(Table::of(fields, trials));
+    let table = Content::Table(Table::from_fields(fields, trials));
     Some(
         Section::titled("", "Lengths of slices, the default first:")
             .with(table)

@@ -95,7 +95,7 @@ fn cpu_time_is_burnt_as_asked() {
         let hardware = Hardware { burn_ns: wanted_ns, accelerator: None, burn_instructions: 0 };
         let outcome = sign(&program, None, StageSet::NONE, hardware, &["1", "2", "200"]);
         let counters = outcome.counters;
-        assert_eq!((counters.get("burns"), counters.of(Stage::Authentication)), (Some(SIGNATURES), 0));
+        assert_eq!((counters.get("burns"), counters.total(Stage::Authentication)), (Some(SIGNATURES), 0));
         let burnt_ns = counters.get("burnt_ns").unwrap();
         let mean_ns = burnt_ns / SIGNATURES;
         // A reading of the clock may be interrupted, never the other way round.

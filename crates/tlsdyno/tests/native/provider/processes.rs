@@ -25,7 +25,7 @@ const PROGRAMS: [Program; 3] = [
     Program {
         name: "processes",
         // Parent and 4 children draw 50 words each; the thread beside them digests an unknown number of times.
-        counted: |counters| counters.of(Stage::Randomness) >= 250 && counters.get("digest") >= Some(250),
+        counted: |counters| counters.total(Stage::Randomness) >= 250 && counters.get("digest") >= Some(250),
     },
     Program { name: "contexts", counted: |counters| counters.get("key_derive") == Some(6) },
 ];

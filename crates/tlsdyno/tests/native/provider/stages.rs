@@ -124,7 +124,7 @@ impl Case {
         self.expect_agreement(off, counters);
         for stage in Stage::PROVIDER {
             let occurs = off.contains(stage) && !(stage == Stage::KeyAgreement && static_rsa);
-            assert_eq!(counters.of(stage) > 0, occurs, "{stage}: {counters} ({}, {off} off)", self.suite);
+            assert_eq!(counters.total(stage) > 0, occurs, "{stage}: {counters} ({}, {off} off)", self.suite);
         }
     }
 
@@ -138,11 +138,11 @@ impl Case {
     /// Resumption signs nothing; key agreement only in TLS 1.3 (psk_dhe_ke).
     fn expect_resumed_counts(&self, off: StageSet, counters: Counters) {
         let tls13 = self.suite.starts_with("TLS_");
-        assert_eq!(counters.of(Stage::Authentication), 0, "{counters}");
+        assert_eq!(counters.total(Stage::Authentication), 0, "{counters}");
         self.expect_agreement(if tls13 { off } else { off.without(Stage::KeyAgreement) }, counters);
         let of_full = [Stage::Authentication, Stage::KeyAgreement];
         for stage in Stage::PROVIDER.into_iter().filter(|stage| !of_full.contains(stage)) {
-            assert_eq!(counters.of(stage) > 0, off.contains(stage), "{stage}: {counters}");
+            assert_eq!(counters.total(stage) > 0, off.contains(stage), "{stage}: {counters}");
         }
     }
 }

@@ -28,7 +28,7 @@ mod long {
     const CLOSED: [&str; 11] = ["-k", "--close", "--tls", "1.3", "--reuse", "0", "-c", "4", "-d", "2s", "--json"];
 
     fn cpu_ns(running: &Running) -> u64 {
-        ProcessClocks::of(vec![running.process.id()]).read_ns().unwrap()
+        ProcessClocks::new(vec![running.process.id()]).read_ns().unwrap()
     }
 
     #[test]

@@ -32,7 +32,7 @@ use tlsdyno::machines::carried::Packer;
 use tlsdyno::model::job::{self, Held, Run};
 use tlsdyno::model::{CertificateKind, ClientModel, ServerName};
 use tlsdyno::servers::{self, Instance, ServerSpec, ServerTls};
-use tlsdyno_engine::load::{Connections, Expect, Object, Plan, Request, Resumption, Target, Until, User, Workload};
+use tlsdyno_engine::load::{Connections, Expect, LoadTarget, Object, Plan, Request, Resumption, Until, User, Workload};
 use tlsdyno_tls::{Config, Effort, Settings, Version};
 
 fn tlsdyno() -> Command {
@@ -341,7 +341,7 @@ impl Job {
         let workload = Arc::new(of_one_byte(path, users, requests));
         let plans = targets.iter().map(|(tls, resumption)| {
             let tls = tls.clone().map(|settings| Arc::new(Config::new(settings).unwrap()));
-            let target = Target { address, host: "localhost".into(), tls };
+            let target = LoadTarget { address, host: "localhost".into(), tls };
             let plan = Plan::new(target, Arc::clone(&workload), connections);
             packer.pack(&Plan { resumption: *resumption, ..plan }).unwrap()
         });

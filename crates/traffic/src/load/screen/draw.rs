@@ -12,10 +12,10 @@ use tlsdyno_base::units::{NONE, format_bytes, format_count, format_short};
 use super::latencies;
 use super::view::{BUSY, Pace, View};
 
-/// Wider than this it is not easier to read.
+/// Maximum columns: a wider display is not easier to read.
 const COLUMNS_MAX: u16 = 110;
 
-/// Fewer columns hold no two panes side by side.
+/// Minimum columns for two panes side by side.
 const COLUMNS_OF_PANES: u16 = 72;
 
 /// Rows of the panes of throughput and of resumption.
@@ -83,7 +83,6 @@ fn compact(view: &View, width: u16, height: u16) -> Buffer {
     buffer
 }
 
-/// What is loaded, and the key that ends it.
 fn heading(view: &View, area: Rect, buffer: &mut Buffer) {
     let key = "q ends it";
     let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(key.len() as u16)]).areas(area);
@@ -117,8 +116,8 @@ fn throughput(view: &View, area: Rect, buffer: &mut Buffer) {
     pane.render(area, buffer);
     let [now, curve, more] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(inner);
-    let of = view.rate.map_or(String::new(), |rate| format!(" of {} asked", count_per_second(rate)));
-    let hits = Line::from_iter([count_per_second(view.pace.hits).bold(), " hits/s".into(), of.dim()]);
+    let asked = view.rate.map_or(String::new(), |rate| format!(" of {} asked", count_per_second(rate)));
+    let hits = Line::from_iter([count_per_second(view.pace.hits).bold(), " hits/s".into(), asked.dim()]);
     hits.render(now, buffer);
     Line::from(format!("{}/s", format_bytes(view.pace.bytes)).dim()).right_aligned().render(now, buffer);
     let columns = view.curve(usize::from(curve.width));
@@ -198,7 +197,6 @@ fn each(view: &View) -> Option<Line<'static>> {
     (view.each.len() > 1).then(|| Line::from(format!("hits/s of each{all}").dim()))
 }
 
-/// How a replayed trace keeps to its window.
 fn order(view: &View) -> Option<Line<'static>> {
     let window = view.now?.window?;
     let limit = window.limit.map_or("no bound".to_owned(), |limit| format!("window {}", format_count(limit)));

@@ -3,7 +3,6 @@
 use tlsdyno_base::units::{format_count, format_duration, format_of, format_short};
 use tlsdyno_engine::load::{Arrivals, Pacing, Plan, Resumption};
 
-/// The plan in words.
 pub fn asked(plan: &Plan) -> String {
     let mut words = vec![pacing(plan.pacing), connections(plan)];
     if let Some(tls) = &plan.target.tls {

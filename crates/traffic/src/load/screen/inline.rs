@@ -9,7 +9,6 @@ use super::terminal::Terminal;
 use super::view::View;
 use super::{LOOKED, RENEWED, draw};
 
-/// A terminal, and what is shown on it.
 pub struct Screen {
     terminal: Terminal,
     view: View,

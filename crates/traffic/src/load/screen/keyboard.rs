@@ -25,7 +25,6 @@ pub fn take(keyboard: BorrowedFd) -> Option<Termios> {
     Some(before)
 }
 
-/// Restores the settings.
 pub fn give_back(keyboard: BorrowedFd, before: &Termios) {
     // A terminal that is gone needs no settings.
     let _ = tcsetattr(keyboard, OptionalActions::Now, before);

@@ -17,7 +17,6 @@ use super::view::{Latency, View};
 /// Columns before the scale: name, rate, median, 99th percentile.
 const COLUMNS_OF_NUMBERS: u16 = 17 + 11 + 11 + 11 + 2;
 
-/// Fewer columns make no scale.
 const SCALE_COLUMNS_MIN: u16 = 12;
 
 /// Rows of the pane: frame, scale and phases.
@@ -25,7 +24,6 @@ pub fn rows(view: &View) -> u16 {
     3 + view.phases.len() as u16
 }
 
-/// Draws the pane.
 pub fn pane(view: &View, area: Rect, buffer: &mut Buffer) {
     let pane = framed(" latency, last half second ");
     let inner = pane.inner(area);
@@ -91,7 +89,6 @@ const fn colour(phase: Phase) -> Color {
     }
 }
 
-/// Where a latency stands on the scale.
 fn column(nanoseconds: u64, scale: &Range<i32>, columns: u16) -> usize {
     let decades = f64::from(scale.end - scale.start);
     let place = ((nanoseconds.max(1) as f64).log10() - f64::from(scale.start)) / decades;
@@ -130,7 +127,6 @@ fn labels(scale: &Range<i32>, columns: u16) -> String {
     out
 }
 
-/// A power of ten with its unit.
 fn short_duration(nanoseconds: u64) -> String {
     match nanoseconds {
         0..1_000 => format!("{nanoseconds}ns"),

@@ -12,7 +12,6 @@ use super::{LOOKED, RENEWED};
 /// How often a plain line is written elsewhere: a log should not fill with them.
 const LOGGED: Duration = Duration::from_secs(10);
 
-/// Shows lines until the run is `done`, or is to `stop`.
 pub fn show(watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
     // What erases and renews means nothing to a terminal that calls itself dumb.
     let renews = std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
@@ -37,7 +36,6 @@ pub fn show(watcher: &mut Watcher, done: &AtomicBool, stop: &AtomicBool) {
     }
 }
 
-/// Puts this in place of what stands on the terminal's line.
 fn renew(line: &str) {
     let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
 }

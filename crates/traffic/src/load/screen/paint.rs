@@ -12,13 +12,10 @@ use ratatui::crossterm::style::{ContentStyle, StyledContent};
 use ratatui::style::{Color, Style};
 use ratatui::text::Span;
 
-/// Erases the screen that was painted.
 pub const ERASE: &str = "\r\x1b[J";
 
-/// Hides the cursor.
 pub const HIDE: &str = "\x1b[?25l";
 
-/// Shows it again.
 pub const SHOW: &str = "\x1b[?25h";
 
 /// The bytes that paint `buffer` from the cursor down and return it to where it was.

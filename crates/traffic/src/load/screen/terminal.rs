@@ -12,7 +12,6 @@ use rustix::termios::{Termios, tcgetwinsize};
 
 use super::{keyboard, paint};
 
-/// Fewer columns or rows hold no screen.
 const COLUMNS_MIN: u16 = 20;
 const ROWS_MIN: u16 = 4;
 
@@ -25,7 +24,6 @@ pub struct Terminal {
     held: Arc<Mutex<Option<Held>>>,
 }
 
-/// What it takes to give a terminal back.
 struct Held {
     keyboard: OwnedFd,
     output: File,
@@ -66,7 +64,6 @@ impl Terminal {
         Some(Terminal { keyboard, output, colours, held })
     }
 
-    /// Columns and rows.
     pub fn size(&self) -> Size {
         size(self.output.as_fd()).unwrap_or(Size::new(COLUMNS_MIN, ROWS_MIN))
     }
@@ -92,7 +89,6 @@ impl Drop for Terminal {
     }
 }
 
-/// Erases the screen and restores the terminal, once.
 fn give_back(held: &Mutex<Option<Held>>) {
     if let Some(mut held) = held.lock().unwrap_or_else(PoisonError::into_inner).take() {
         let _ = held.output.write_all([paint::ERASE, paint::SHOW].concat().as_bytes());
@@ -142,13 +138,13 @@ mod tests {
         terminal.paint(&Buffer::with_lines(["too late"]), false);
         drop(terminal);
         rustix::io::write(near.as_fd(), b"end").unwrap();
-        let mut seen = Vec::new();
-        while !seen.ends_with(b"end") {
+        let mut written = Vec::new();
+        while !written.ends_with(b"end") {
             let mut bytes = [0; 256];
             let count = far.read(&mut bytes).unwrap();
-            seen.extend_from_slice(&bytes[..count]);
+            written.extend_from_slice(&bytes[..count]);
         }
-        assert_eq!(String::from_utf8(seen).unwrap(), format!("{}{}{}end", paint::HIDE, paint::ERASE, paint::SHOW));
+        assert_eq!(String::from_utf8(written).unwrap(), format!("{}{}{}end", paint::HIDE, paint::ERASE, paint::SHOW));
     }
 
     #[test]

@@ -19,29 +19,21 @@ const PAST_MIN: usize = 20;
 /// The client is the bottleneck from this share of a core on: as in the warning after a run.
 pub const BUSY: f64 = 0.95;
 
-/// What ends a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// Time.
     Time(Duration),
-    /// Connections made.
     Connections(u64),
-    /// Requests that succeeded or failed.
     Requests(u64),
 }
 
 /// What happened in a second, by the last two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Hits.
     pub hits: f64,
     /// Body bytes.
     pub bytes: f64,
-    /// Connections opened.
     pub connections: f64,
-    /// Full handshakes.
     pub full: f64,
-    /// Resumed ones.
     pub resumed: f64,
     /// Seconds of CPU time of the loading thread; of several their mean.
     pub busy: f64,
@@ -50,34 +42,23 @@ pub struct Pace {
 /// Latencies of a phase, and how many a second there were lately.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latency {
-    /// The last that there were.
     pub recent: Recent,
     /// How many a second since the last snapshot; if there were none, the latencies are older.
     pub per_second: f64,
 }
 
-/// A run as it is shown.
 #[derive(Debug)]
 pub struct View {
-    /// What is requested.
     pub url: String,
-    /// What was asked for.
     pub asked: String,
-    /// What ends the run.
     pub goal: Goal,
-    /// The run makes TLS handshakes.
     pub tls: bool,
-    /// Percent reuse asked for.
     pub reuse_percent: Option<f64>,
     /// Rate asked for, requests a second.
     pub rate: Option<f64>,
-    /// The phases that the run can have.
     pub phases: Vec<Phase>,
-    /// Since the run began.
     pub elapsed: Duration,
-    /// The last snapshot.
     pub now: Option<Snapshot>,
-    /// Since the one before.
     pub pace: Pace,
     /// The same of each of several loops or workers; `None`: it told nothing twice.
     pub each: Vec<Option<Pace>>,
@@ -90,7 +71,6 @@ pub struct View {
 }
 
 impl View {
-    /// Before the first snapshot.
     pub fn new(url: &str, plan: &Plan) -> View {
         let (tls, resumption) = (plan.target.tls.is_some(), plan.resumption);
         let is_shown = |phase: &Phase| match phase {
@@ -102,7 +82,7 @@ impl View {
         View {
             url: url.to_owned(),
             asked: heading::asked(plan),
-            goal: Goal::of(plan),
+            goal: Goal::new(plan),
             tls,
             reuse_percent: resumption.percent(),
             rate: if let Pacing::Open(rate) = plan.pacing { Some(rate.per_second) } else { None },
@@ -118,7 +98,6 @@ impl View {
         }
     }
 
-    /// A snapshot came.
     pub fn take(&mut self, snapshot: Snapshot) {
         let before = self.now.replace(snapshot);
         let seconds = before.map_or(0.0, |before| seconds_between(&before, &snapshot));
@@ -149,7 +128,6 @@ impl View {
         self.each_before = each;
     }
 
-    /// Latencies of a phase.
     pub fn latency(&self, phase: Phase) -> Latency {
         self.latencies[phase as usize]
     }
@@ -216,7 +194,7 @@ impl View {
 }
 
 impl Goal {
-    fn of(plan: &Plan) -> Goal {
+    fn new(plan: &Plan) -> Goal {
         match plan.until {
             Until::Elapsed(elapsed_ns) => Goal::Time(Duration::from_nanos(elapsed_ns)),
             Until::ConnectionsMade(count) => Goal::Connections(count),
@@ -231,7 +209,7 @@ impl Goal {
 
 impl Pace {
     fn between(before: &Snapshot, now: &Snapshot, seconds: f64) -> Pace {
-        let per_second = |of: fn(&Snapshot) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds;
+        let per_second = |count: fn(&Snapshot) -> u64| count(now).saturating_sub(count(before)) as f64 / seconds;
         Pace {
             hits: per_second(|snapshot| snapshot.hits),
             bytes: per_second(|snapshot| snapshot.body_bytes),
@@ -252,7 +230,6 @@ fn ended(snapshot: &Snapshot) -> u64 {
     snapshot.hits + snapshot.errors.iter().sum::<u64>()
 }
 
-/// Snapshots in so much time.
 fn samples(time: Duration) -> usize {
     (time.as_secs_f64() / RENEWED.as_secs_f64()).round() as usize
 }
@@ -285,7 +262,6 @@ pub(super) mod tests {
         plan::plan(&options, &Url::parse(url).unwrap(), "127.0.0.1:1".parse().unwrap()).unwrap()
     }
 
-    /// A run that did nothing yet.
     pub fn nothing() -> Snapshot {
         Snapshot {
             at_ns: 0,

@@ -11,7 +11,7 @@ use tlsdyno_engine::load::{Plan, Watcher};
 pub enum Screen {}
 
 impl Screen {
-    /// Tells once whoever would have seen one.
+    /// Says once, to whoever would have seen a display, that this program has none.
     pub fn open(_: &str, _: &Plan) -> Option<Screen> {
         static ONCE: Once = Once::new();
         if std::io::stderr().is_terminal() {
@@ -20,7 +20,6 @@ impl Screen {
         None
     }
 
-    /// As the screen.
     pub fn show(self, _: &mut Watcher, _: &AtomicBool, _: &AtomicBool) {
         match self {}
     }

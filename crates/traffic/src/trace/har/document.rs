@@ -19,7 +19,6 @@ pub struct Exchange {
     pub origin: String,
     /// Path and query; begins with a slash.
     pub target: String,
-    /// Request method.
     pub method: String,
     /// Bytes of the request's body; 0 where unknown.
     pub posted_bytes: u64,
@@ -30,11 +29,9 @@ pub struct Exchange {
     pub bytes: Option<u64>,
     /// When the request began, milliseconds since 1970.
     pub began_ms: i64,
-    /// When the response was complete, milliseconds since 1970.
     pub ended_ms: i64,
 }
 
-/// What a HAR file says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
     /// The pages visited, in order; each the batches that the browser had outstanding together: the document alone,
@@ -61,7 +58,7 @@ struct Entry {
     started_date_time: String,
     time: Option<f64>,
     request: Request,
-    /// Missing where none came.
+    /// `None` where no response came.
     response: Option<Response>,
     #[serde(rename = "_fromCache")]
     from_cache: Option<serde::de::IgnoredAny>,
@@ -110,9 +107,6 @@ fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::
 }
 
 /// Reads a HAR file.
-///
-/// # Errors
-/// It is no JSON, or not that of a HAR file; a time cannot be understood, or a size is none of an object.
 pub fn parse(bytes: &[u8]) -> Result<Document> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let file: File = serde_json::from_slice(bytes).map_err(|error| no_har(&error))?;

@@ -1,7 +1,7 @@
 use tlsdyno_record::model::workload::{NamesSpec, SentMethod, WorkloadSpec};
 
 use super::*;
-use crate::trace::Site;
+use crate::trace::ServedWorkload;
 
 fn entry(url: &str, method: &str, status: u16, second: u32, bytes: u64) -> String {
     format!(
@@ -14,7 +14,7 @@ fn entry(url: &str, method: &str, status: u16, second: u32, bytes: u64) -> Strin
     )
 }
 
-fn site(entries: &[String], change: impl FnOnce(&mut HarSpec)) -> Result<Site> {
+fn site(entries: &[String], change: impl FnOnce(&mut HarSpec)) -> Result<ServedWorkload> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("recording.har");
     std::fs::write(&path, format!(r#"{{"log": {{"entries": [{}]}}}}"#, entries.join(",")))?;
@@ -43,8 +43,8 @@ fn sizes_that_a_recording_does_not_tell_are_counted_and_told() {
     entries[1] = entries[1].replace("\"bodySize\": 100", "\"bodySize\": -1, \"content\": {}");
     let summary = site(&entries, |_| ()).unwrap().summary;
     assert_eq!(summary.har.as_ref().unwrap().unknown_size_count, 1);
-    assert!(summary.told()[0].contains("1 of the 4 responses"), "{:?}", summary.told());
-    assert!(site(&shop(), |_| ()).unwrap().summary.told().is_empty());
+    assert!(summary.notes()[0].contains("1 of the 4 responses"), "{:?}", summary.notes());
+    assert!(site(&shop(), |_| ()).unwrap().summary.notes().is_empty());
 }
 
 fn shop() -> Vec<String> {

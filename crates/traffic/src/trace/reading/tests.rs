@@ -48,7 +48,7 @@ fn outcome(scan: &LogScan) -> (u64, f64) {
 
 #[test]
 fn the_same_hits_are_the_same_reuse_however_their_clients_are_written() {
-    let of = |client: &dyn Fn(usize, usize) -> String| outcome(&scanned(&lines(20, client, "")));
+    let outcome_of = |client: &dyn Fn(usize, usize) -> String| outcome(&scanned(&lines(20, client, "")));
     let clients: [&dyn Fn(usize, usize) -> String; 9] = [
         &|_, client| address(client),
         &|_, client| format!("web-1  | {}", address(client)),
@@ -66,7 +66,7 @@ fn the_same_hits_are_the_same_reuse_however_their_clients_are_written() {
         &|_, client| format!("www.example.org:443 {}", address(client)),
     ];
     for client in clients {
-        assert_eq!(of(client), (20, 90.0), "{}", client(0, 1));
+        assert_eq!(outcome_of(client), (20, 90.0), "{}", client(0, 1));
     }
 }
 
@@ -172,7 +172,6 @@ fn prefix() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The addresses of clients of some kind.
 fn addresses() -> impl Strategy<Value = fn(usize) -> String> {
     prop_oneof![
         Just((|client| format!("198.51.100.{client}")) as fn(usize) -> String),
@@ -203,7 +202,7 @@ proptest! {
         let (words, glued): (Vec<_>, Vec<_>) = prefixes.into_iter().partition(|prefix| prefix.ends_with(' '));
         let before = words.concat() + glued.first().map_or("", String::as_str);
         let plain = scanned(&lines(clients, |_, number| client(number), ""));
-        let text = lines(clients, |number, of| before.replace("{}", &format!("{number:09}")) + &client(of), "");
+        let text = lines(clients, |number, name| before.replace("{}", &format!("{number:09}")) + &client(name), "");
         let with_prefix = scanned(&text);
         if before != "\u{feff}" {
             let cut = with_prefix.read.found.with_prefix_count;
@@ -272,8 +271,8 @@ fn a_log_of_several_sites_says_which_it_took() {
     let note = |scan: &LogScan| scan.read.notes().into_iter().find(|note| note.contains("sites")).unwrap_or_default();
     let one = scanned(&lines(20, |_, client| format!("shop.example:443 {}", address(client)), ""));
     assert_eq!((one.read.sites.len(), note(&one)), (1, String::new()));
-    let of = |number: usize| if number.is_multiple_of(4) { "blog.example" } else { "Shop.example:443" };
-    let two = lines(20, |number, client| format!("{} {}", of(number), address(client)), "");
+    let site_of = |number: usize| if number.is_multiple_of(4) { "blog.example" } else { "Shop.example:443" };
+    let two = lines(20, |number, client| format!("{} {}", site_of(number), address(client)), "");
     let both = scanned(&two);
     assert!(note(&both).contains("shop.example (150), blog.example (50)"), "{}", note(&both));
     let asked = |site: &str| {
@@ -298,7 +297,6 @@ fn a_log_of_several_sites_says_which_it_took() {
     assert_eq!(scanned(&["a.example", "b.example", "192.0.2.9"].map(caddy).concat()).read.sites.len(), 2);
 }
 
-/// Hits per handshake are not told by these.
 #[test]
 fn a_log_that_cannot_tell_says_why() {
     let why = |text: &str| scanned(text).read.cannot_tell().unwrap_or_default();

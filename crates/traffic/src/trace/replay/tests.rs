@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tlsdyno_engine::load::Object;
 use tlsdyno_record::model::workload::{ClientField, SentMethod, SessionsSpec, WorkloadSpec};
 
-use super::super::{Site, make};
+use super::super::{ServedWorkload, make};
 use super::*;
 
 /// The real log in the repository (tests/data/README.md).
@@ -14,12 +14,11 @@ fn semicomplete() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tlsdyno/tests/data/semicomplete-access.log.gz")
 }
 
-fn trace(path: PathBuf, exclude: &[&str], replay: ReplaySpec) -> Result<Site> {
+fn trace(path: PathBuf, exclude: &[&str], replay: ReplaySpec) -> Result<ServedWorkload> {
     make(&WorkloadSpec::Trace { path, exclude: exclude.iter().map(|text| (*text).to_owned()).collect(), replay })
 }
 
-/// The site of a log of these lines.
-fn of_lines(lines: &[&str], exclude: &[&str]) -> Result<Site> {
+fn of_lines(lines: &[&str], exclude: &[&str]) -> Result<ServedWorkload> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("access.log");
     std::fs::write(&path, lines.join("\n"))?;
@@ -32,7 +31,7 @@ fn line(client: &str, request: &str, status: u16, bytes: &str) -> String {
 }
 
 /// The objects requested, in order, and the size of each file.
-fn replayed(lines: &[(&str, u16, &str)]) -> (Vec<Object>, Site) {
+fn replayed(lines: &[(&str, u16, &str)]) -> (Vec<Object>, ServedWorkload) {
     let lines: Vec<String> =
         lines.iter().map(|(request, status, bytes)| line("192.0.2.1", request, *status, bytes)).collect();
     let site = of_lines(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &[]).unwrap();
@@ -42,7 +41,7 @@ fn replayed(lines: &[(&str, u16, &str)]) -> (Vec<Object>, Site) {
 }
 
 /// The size of the file that serves this object.
-fn file_bytes(site: &Site, object: &Object) -> Option<u64> {
+fn file_bytes(site: &ServedWorkload, object: &Object) -> Option<u64> {
     let path = object.path.split('?').next().unwrap();
     site.files.iter().find(|file| file.path == path).map(|file| file.bytes)
 }
@@ -84,7 +83,7 @@ fn every_object_of_the_real_log_finds_its_file() {
 }
 
 /// Whatever the log: files live together, every object can be requested, and the file behind it gives what is expected.
-fn check_files(site: &Site) {
+fn check_files(site: &ServedWorkload) {
     let paths: HashSet<&str> = site.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths.len(), site.files.len(), "each file once");
     let folders: HashSet<&str> =
@@ -252,7 +251,7 @@ fn what_may_change_something_is_left_out_counted_and_named() {
             ReplaySpec { names: NamesSpec::AsRecorded, send_methods, ..ReplaySpec::default() },
         )
     };
-    let asked = |site: &Site| -> Vec<(String, Option<u16>)> {
+    let asked = |site: &ServedWorkload| -> Vec<(String, Option<u16>)> {
         let object = |object: &Object| (format!("{} {}", object.method, object.path), object.expect.status);
         site.workload.objects.iter().map(object).collect()
     };

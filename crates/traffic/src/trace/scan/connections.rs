@@ -4,10 +4,8 @@ use serde::Serialize;
 
 use super::sessions::LIFETIMES_S;
 
-/// Connections of a log at one session lifetime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lifetime {
-    /// How long a session is taken, seconds.
     pub lifetime_s: u32,
     /// Connections that resume, per cent, where the lifetime counts from the full handshake (session IDs and tickets
     /// of TLS 1.2, RFC 5077 section 3.3).
@@ -33,26 +31,25 @@ pub struct Connections {
 
 impl Connections {
     /// Counts a connection of a user that is opened at `at_s`.
-    pub fn opened(&mut self, of: &mut Handshakes, at_s: u32) {
+    pub fn opened(&mut self, handshakes: &mut Handshakes, at_s: u32) {
         self.all += 1;
         for (lane, lifetime_s) in LIFETIMES_S.into_iter().enumerate() {
             let is_over =
                 |since_s: Option<u32>| since_s.is_none_or(|since_s| at_s.saturating_sub(since_s) > lifetime_s);
-            if is_over(of.full_s[lane]) {
+            if is_over(handshakes.full_s[lane]) {
                 self.full[lane] += 1;
-                of.full_s[lane] = Some(at_s);
+                handshakes.full_s[lane] = Some(at_s);
             }
-            self.renewed_full[lane] += u64::from(is_over(of.last_s));
+            self.renewed_full[lane] += u64::from(is_over(handshakes.last_s));
         }
-        of.last_s = Some(at_s);
+        handshakes.last_s = Some(at_s);
     }
 
-    /// How many there were.
     pub fn all(&self) -> u64 {
         self.all
     }
 
-    /// The shares.
+    /// The shares of connections that resume.
     pub fn finish(&self) -> Vec<Lifetime> {
         let percent = |full: u64| 100.0 - 100.0 * full as f64 / self.all.max(1) as f64;
         let at = |(lane, lifetime_s): (usize, u32)| Lifetime {
@@ -74,11 +71,11 @@ mod tests {
         // A connection every 20 s for two minutes: seven.
         (0..=6).for_each(|number| connections.opened(&mut user, 1_000 + 20 * number));
         let shares = connections.finish();
-        let of = |lifetime_s| shares.iter().find(|of| of.lifetime_s == lifetime_s).unwrap();
+        let share = |lifetime_s| shares.iter().find(|share| share.lifetime_s == lifetime_s).unwrap();
         let percent = |full: u32| 100.0 - 100.0 * f64::from(full) / 7.0;
         // 10 s: each is full. 30 s: full at 0, 40, 80, 120, or the first alone. 60 s: at 0 and 80.
-        assert_eq!([of(10).resumed_percent, of(10).renewed_percent], [0.0, 0.0]);
-        assert_eq!([of(30).resumed_percent, of(30).renewed_percent], [percent(4), percent(1)]);
-        assert_eq!([of(60).resumed_percent, of(3600).resumed_percent], [percent(2), percent(1)]);
+        assert_eq!([share(10).resumed_percent, share(10).renewed_percent], [0.0, 0.0]);
+        assert_eq!([share(30).resumed_percent, share(30).renewed_percent], [percent(4), percent(1)]);
+        assert_eq!([share(60).resumed_percent, share(3600).resumed_percent], [percent(2), percent(1)]);
     }
 }

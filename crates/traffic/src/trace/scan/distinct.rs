@@ -20,7 +20,6 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Takes note of a client.
     pub fn add(&mut self, client: &[u8]) {
         let hash = FixedState::with_seed(0x7464_796e_6f31).hash_one(client);
         if self.registers.is_empty() {

@@ -13,7 +13,6 @@ pub(super) struct Peak {
 }
 
 impl Peak {
-    /// A request.
     pub fn add(&mut self, at_s: u32) {
         let count = self.by_minute.entry(at_s / 60).or_insert(0);
         *count += 1;

@@ -32,10 +32,8 @@ impl Sessions {
     };
 }
 
-/// Full handshakes counted so far.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Requests counted.
     pub hits: u64,
     full: Lanes<u64>,
     /// Where sessions are renewed by each request, by lifetime.
@@ -63,7 +61,6 @@ impl Tally {
         }
     }
 
-    /// The percentages.
     pub fn finish(&self) -> Reuse {
         let percent = |full: u64| 100.0 - 100.0 * full as f64 / self.hits.max(1) as f64;
         let row = |row: usize| Row {

@@ -14,29 +14,22 @@ const MIN_KEPT: usize = 1024;
 /// than this.
 const BUSY_PART: u64 = 1_000;
 
-/// What is known of one user.
 #[derive(Debug)]
 pub struct User {
-    /// Requests.
     pub hits: u64,
-    /// Its latest request.
     pub last_s: u32,
-    /// Its sessions.
     pub sessions: Sessions,
-    /// Its handshakes.
     pub handshakes: Handshakes,
 }
 
 /// Whether a user was in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// It was.
-    Before,
+pub enum UserLookup {
+    Known,
     /// It was not: new, or gone for longer than any session lasts.
     New,
 }
 
-/// The users in memory.
 #[derive(Debug)]
 pub struct Users {
     users: HashMap<Vec<u8>, User, RandomState>,
@@ -44,26 +37,24 @@ pub struct Users {
     retention_s: u32,
     /// With so many users, those who are gone are looked for.
     full: usize,
-    /// Most users in memory at once.
     pub most: usize,
 }
 
 impl Users {
-    /// None yet.
     pub fn new(retention_s: u32) -> Users {
         Users { users: HashMap::default(), retention_s, full: MIN_KEPT, most: 0 }
     }
 
     /// The user of this name, and whether it was known.
     #[inline]
-    pub fn find(&mut self, name: &[u8], at_s: u32) -> (&mut User, Seen) {
+    pub fn find(&mut self, name: &[u8], at_s: u32) -> (&mut User, UserLookup) {
         let users = self.users.len();
         match self.users.entry_ref(name) {
-            EntryRef::Occupied(known) => (known.into_mut(), Seen::Before),
+            EntryRef::Occupied(known) => (known.into_mut(), UserLookup::Known),
             EntryRef::Vacant(place) => {
                 self.most = self.most.max(users + 1);
                 let user = User { hits: 0, last_s: at_s, sessions: Sessions::NONE, handshakes: Handshakes::default() };
-                (place.insert(user), Seen::New)
+                (place.insert(user), UserLookup::New)
             }
         }
     }

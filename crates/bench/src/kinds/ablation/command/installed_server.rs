@@ -56,25 +56,25 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     let Some(path) = &server.config else { return Ok((tls, Vec::new())) };
     let installed = Installed::read(path, server.command.as_deref())?;
     let host = server.host.as_deref();
-    let mut told = Vec::new();
+    let mut notes = Vec::new();
     let Choice { others, is_known, .. } = installed.site.choice(host);
     let shown = host.unwrap_or("the default server");
-    told.push(match others.len() {
+    notes.push(match others.len() {
         0 => format!("Measured: {shown} of {}", path.display()),
         _ => format!("Measured: {shown} of {}. --host NAME chooses another: {}", path.display(), some(&others)),
     });
     if let Some(host) = host.filter(|_| !is_known) {
-        told.push(format!("No server there is named {host}: the default server answers, unless a pattern (`~`) fits"));
+        notes.push(format!("No server there is named {host}: the default server answers, unless a pattern (`~`) fits"));
     }
-    told.extend(installed.site.told().into_iter().map(|(what, why)| format!("{what}. {why}")));
+    notes.extend(installed.site.notes().into_iter().map(|(what, why)| format!("{what}. {why}")));
     let offer = installed.site.offer(host);
     let version = version(&offer, tls.version, server.command.as_deref().unwrap_or_default());
     if version != tls.version {
-        told.push(format!("The configuration speaks no TLS {}: it is measured with TLS {version}", tls.version));
+        notes.push(format!("The configuration speaks no TLS {}: it is measured with TLS {version}", tls.version));
     }
     let group = group(&offer, tls.group);
     if group != tls.group {
-        told.push(format!("The configuration takes no group {}: it is measured with {group}", tls.group));
+        notes.push(format!("The configuration takes no group {}: it is measured with {group}", tls.group));
     }
     // A suite belongs to a version.
     let suite = tls.suite.filter(|_| version == tls.version);
@@ -82,12 +82,12 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     let keeps_none = !facts.tickets && ["none", "off"].contains(&facts.session_cache.as_str());
     let resumes = match keeps_none && tls.session_cache.is_none() {
         true => {
-            told.push("The configuration keeps no sessions and issues no tickets: nobody resumes".to_owned());
+            notes.push("The configuration keeps no sessions and issues no tickets: nobody resumes".to_owned());
             Tls { tickets: false, session_cache: Some(SessionCache::Off), ..tls }
         }
         false => tls,
     };
-    Ok((Tls { version, group, suite, ..resumes }, told))
+    Ok((Tls { version, group, suite, ..resumes }, notes))
 }
 
 /// A few of many.

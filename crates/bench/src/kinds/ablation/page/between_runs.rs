@@ -13,7 +13,7 @@ use crate::report::text::stage_label;
 pub(super) fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let runs = summary.between_runs.iter().map(|of| of.runs).max()?;
     let first = record.manifest.earlier_runs.first()?;
-    let rows = Rows::of(&summary.between_runs)
+    let rows = Rows::new(&summary.between_runs)
         .words(format!("{runs} runs here"), |of| stage_label(&of.stage))
         .number("this run", |of| format_percent(of.percent))
         .number("95 %, any run", |of| format_interval(of.low, of.high))

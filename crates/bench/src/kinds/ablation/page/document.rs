@@ -90,7 +90,7 @@ fn shares(record: &Record, summary: &Summary) -> Section {
         let bound = if time.bound { "*" } else { "" };
         [share_number(time) + bound, share_interval(time)]
     };
-    let mut rows = Rows::of(&both)
+    let mut rows = Rows::new(&both)
         .on(Medium::Terminal, |rows| rows.words("cost of", |(cpu, _)| short_share_label(cpu)))
         .on(Medium::Page, |rows| rows.words("cost of", |(cpu, _)| share_label(cpu)))
         .pair("CPU/hit", |(cpu, _)| [share_number(cpu), share_interval(cpu)])
@@ -138,7 +138,7 @@ pub fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
     let mut known: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.estimate().is_known()).collect();
     known.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     known.truncate(rows);
-    let rows = Rows::of(known.iter().copied())
+    let rows = Rows::new(known.iter().copied())
         .words("so far", short_share_label)
         .pair("CPU/hit", |share| [share_number(share), share_interval(share)])
         .words("verdict", |share| charts::verdict(share).to_owned());
@@ -289,7 +289,7 @@ fn configurations(summary: &Summary) -> Section {
     // Those on machines that can be used have a table of their own.
     let shown = summary.configurations.iter().filter(|of| of.base.is_none() || !of.valid);
     let rate = |of: &ConfigurationSummary| summary.has_rates().then_some(of.hits_per_second);
-    let rows = Rows::of(shown)
+    let rows = Rows::new(shown)
         .words("configuration", |of| of.name.clone())
         .number_if_any("hits/s", |of| rate(of).map(|_| cells::hits(of)))
         .on(Medium::Page, |rows| rows.interval(format_quantity, rate))
@@ -327,7 +327,7 @@ fn latency(summary: &Summary) -> Option<Section> {
     }
     let text = "At saturation, so these hold waiting for a busy server; they compare configurations, they do not say \
                 what a visitor of a quiet site feels.";
-    let table = Rows::of(&all)
+    let table = Rows::new(&all)
         .words("configuration", |(name, ..)| (*name).to_owned())
         .words("phase", |(_, phase, _)| phase.clone())
         .number("count", |(.., found)| format_count(found.count))

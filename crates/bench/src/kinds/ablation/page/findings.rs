@@ -98,7 +98,7 @@ pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
         true => [format_percent(of.percent), format_interval(of.low, of.high)],
         false => [part_number(of.part()), part_interval(of.part(), of.low, of.high)],
     };
-    let rows = Rows::of(&lines)
+    let rows = Rows::new(&lines)
         .words("of the cost of a hit", |(name, ..)| (*name).to_owned())
         .pair("CPU", |(name, of, _)| told(name, of(cpu)))
         .pair("time", |(name, of, _)| told(name, of(time)))

@@ -11,7 +11,7 @@ use crate::report::text::{capitalised, stage_label};
 
 /// The table of both libraries.
 pub(super) fn section(libraries: &Libraries) -> Section {
-    let rows = Rows::of(&libraries.rows)
+    let rows = Rows::new(&libraries.rows)
         .words("server CPU µs/hit", |row| label(&row.stage))
         .number("A", |row| format_micros(row.first.value))
         .number("B", |row| format_micros(row.second.value))

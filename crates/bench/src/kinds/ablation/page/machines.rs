@@ -168,7 +168,10 @@ fn bars(machines: &Machines) -> Option<Chart> {
     };
     let words: Vec<String> = machines.rows.iter().map(in_words).collect();
     let words = format!("Bars of hits per second on {}: {}.", machines.machines.join(" / "), words.join(", "));
-    Some(Chart::new("machines", height, rows, body)?.told(format!("Hits per second on each machine.{scale}"), words))
+    Some(
+        Chart::new("machines", height, rows, body)?
+            .described(format!("Hits per second on each machine.{scale}"), words),
+    )
 }
 
 fn shares(machines: &Machines) -> Option<Section> {
@@ -230,5 +233,5 @@ fn strips(machines: &Machines) -> Option<Chart> {
     let height = 30 * 2 * machines.machines.len();
     let caption = "Shares of the time of a hit at saturation, ours and (faint) the paper's.";
     let words = "Stacked strips of shares for each machine, here and in the paper; the table has every number.";
-    Some(Chart::new("machine-shares", height, rows, body)?.told(caption, words))
+    Some(Chart::new("machine-shares", height, rows, body)?.described(caption, words))
 }

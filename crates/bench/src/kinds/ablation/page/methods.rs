@@ -19,7 +19,7 @@ pub fn section(summary: &Summary) -> Option<Section> {
         return None;
     }
     let is_timed = all.iter().any(|row| row.removing.is_some()) && all.iter().any(|row| row.doubling.is_some());
-    let mut rows = Rows::of(all).words("cost of", |row| stage_label(&row.stage));
+    let mut rows = Rows::new(all).words("cost of", |row| stage_label(&row.stage));
     if is_timed {
         rows = rows
             .estimate("removing µs/hit", format_micros, |row| row.removing)
@@ -82,7 +82,7 @@ pub fn counts(summary: &Summary) -> Option<Section> {
     let as_is = as_is.and_then(|index| counted.per_hit(index));
     let counts = counted.configurations.iter().filter_map(|of| Some((of.name.clone(), of.instructions_per_hit?)));
     let counts: Vec<(String, f64)> = counts.collect();
-    let rows = Rows::of(&counts)
+    let rows = Rows::new(&counts)
         .words("configuration", |(name, _)| name.clone())
         .number("instructions/hit", |(_, count)| format_count(count.round() as u64))
         .number("of as is", |(_, count)| as_is.map_or(String::new(), |as_is| format_percent(100.0 * count / as_is)));

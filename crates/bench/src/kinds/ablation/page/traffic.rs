@@ -15,7 +15,7 @@ pub fn section(foreign: &ForeignTraffic, traffic: &Traffic) -> Section {
         let part = PartOfWhole::of(share.percent.value, share.percent.interval());
         [part_number(part), part_interval(part, share.percent.low, share.percent.high)]
     };
-    let rows = Rows::of(&traffic.stages)
+    let rows = Rows::new(&traffic.stages)
         .words("cost of", |share| stage_label(&share.stage))
         .pair("CPU", told)
         .number("of one computation", |share| format_duration(share.ns_per_call.max(0.0)))

@@ -83,7 +83,7 @@ impl SingleServer<'_> {
             return Ok(());
         }
         let name = &self.testbed.servers[host].model.name;
-        Err(Fault::Server.of(anyhow!("its server, which it shares with \"{name}\", has failed")))
+        Err(Fault::Server.wrap(anyhow!("its server, which it shares with \"{name}\", has failed")))
     }
 
     /// Modes whose sessions were refused, or taken, otherwise than those of their host did other work. A minimal set-up

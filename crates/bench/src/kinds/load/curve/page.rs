@@ -121,7 +121,7 @@ pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: 
 
 /// The reuse of a log for each session lifetime, on the curve.
 fn log_section(log: &LogOnCurve) -> Section {
-    let rows = Rows::of(&log.lifetimes)
+    let rows = Rows::new(&log.lifetimes)
         .words("session lifetime", |lifetime| format_seconds(lifetime.lifetime_s))
         .number("reuse by hits", |lifetime| format_percent(lifetime.percent))
         .number("hits/s by costs", |lifetime| lifetime.hits_per_second.map_or(NONE.to_owned(), format_quantity))
@@ -137,7 +137,7 @@ fn log_section(log: &LogOnCurve) -> Section {
 }
 
 fn table(curve: &CurveSummary) -> Rows<'_, Level> {
-    Rows::of(&curve.levels)
+    Rows::new(&curve.levels)
         .words("asked", |level| format_percent(level.asked_percent))
         .number("achieved", |level| format!("{:.2} %", level.achieved_percent))
         .number("hits/s", |level| cells::bounded(level.client_bound, format_quantity(level.hits_per_second.value)))
@@ -184,8 +184,8 @@ fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
     format!(
         "By costs, 1 / (e + (1 − r) H): H = {} for a full handshake, e = {} for a request with everything else, at \
          most {} off{at}.",
-        costs.full_handshake_ns.told(format_duration),
-        costs.hit_ns.told(format_duration),
+        costs.full_handshake_ns.with_interval(format_duration),
+        costs.hit_ns.with_interval(format_duration),
         format_percent(costs.residual_percent)
     )
 }

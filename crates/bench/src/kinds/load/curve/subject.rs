@@ -137,7 +137,7 @@ pub fn saturated(
         outcome.hits > 0,
         "not one request of \"{}\" succeeded: {}",
         point.name,
-        diagnosis::of(&outcome, &options::sent(&point.options, &point.url, address))
+        diagnosis::explain(&outcome, &options::sent(&point.options, &point.url, address))
     );
     Ok((plan, saturated))
 }

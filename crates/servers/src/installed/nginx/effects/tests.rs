@@ -69,7 +69,6 @@ const SOUNDS: [&str; 47] = [
     "mail",
     "rtmp*",
 ];
-/// Those of them that do not.
 const READ_ONLY: &str = "auth_basic_user_file auth_pam_service_name auth_pam_set_pam_env auth_request_set dav_access \
     dav_ext_lock dav_ext_lock_zone dav_ext_methods fancyindex_hide_parent_dir fancyindex_show_path \
     fastcgi_cache fastcgi_cache_methods fastcgi_no_cache grpc_ssl_certificate_cache \
@@ -154,7 +153,7 @@ fn what_asks_or_changes_others_is_off_or_told() {
         assert!(!text.contains(gone), "{gone} is in\n{text}");
     }
     assert!(installed.runs_code());
-    let told = installed.effects().unwrap().join("\n");
+    let notes = installed.effects().unwrap().join("\n");
     for said in [
         "Switched off: dav_methods, mirror, proxy_store, ssl_stapling\n",
         "Left out: post_action, stream, worker_priority\n",
@@ -162,7 +161,7 @@ fn what_asks_or_changes_others_is_off_or_told() {
         "not known: strange\n",
         "Asked for real where the load leads there: 192.0.2.7:80 (upstream)",
     ] {
-        assert!(told.contains(said), "{said} is not in\n{told}");
+        assert!(notes.contains(said), "{said} is not in\n{notes}");
     }
     let refused = self::installed("http { acme_issuer x { } }").effects().unwrap_err().to_string();
     assert!(refused.contains("acme_issuer, which would order certificates"), "{refused}");
