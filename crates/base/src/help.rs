@@ -10,15 +10,20 @@ const SAID: usize = 52;
 /// Commands below others, and the flags of each that `-h` shows.
 pub type Below = &'static [(&'static str, &'static [&'static str])];
 
-/// A command, and those below it, with the three flags.
-/// `below` names the flags that `-h` shows of commands below others, where all would be too many.
-pub fn with_helps(command: Command, below: Below) -> Command {
+/// A command where `-h` shows of those below it what is named here.
+pub fn shortened(command: Command, below: Below) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
-    let of_one = |command: Command, name| command.mut_subcommand(name, |one| with_helps(one, below));
+    let of_one = |command: Command, name| command.mut_subcommand(name, |one| shortened(one, below));
     let command = names.into_iter().fold(command, of_one);
-    let short = below.iter().find(|(name, _)| *name == command.get_name()).map(|(_, shown)| *shown);
-    let is_shown = |arg: &Arg| short.is_none_or(|shown| shown.contains(&arg.get_id().as_str()));
-    let command = command.mut_args(|arg| if is_shown(&arg) { arg } else { arg.hide_short_help(true) });
+    let Some((_, shown)) = below.iter().find(|(name, _)| *name == command.get_name()) else { return command };
+    let is_shown = |arg: &Arg| shown.contains(&arg.get_id().as_str());
+    command.mut_args(|arg| if is_shown(&arg) { arg } else { arg.hide_short_help(true) })
+}
+
+/// A command, and those below it, with the three flags.
+pub fn with_helps(command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    let command = names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_helps));
     let flag = |name: &'static str, action, says: &'static str| {
         Arg::new(name).action(action).help(says).display_order(999).help_heading(None)
     };

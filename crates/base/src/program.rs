@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{self, ExitCode};
+use std::process::{self, ExitCode, Stdio};
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
@@ -37,6 +37,8 @@ pub struct Program {
     pub file: &'static str,
     /// In the order of the help.
     pub subcommands: Vec<Subcommand>,
+    /// Commands of the core that a satellite has, too, for its own kinds of files and records.
+    pub shared: Vec<Subcommand>,
     /// What `-h` shows of commands below them.
     pub below: Below,
     /// What the list of all commands has besides.
@@ -59,6 +61,7 @@ impl Program {
         Program {
             file,
             subcommands,
+            shared: Vec::new(),
             below: &[],
             whole: |command| command,
             explain: |_, _, _| None,
@@ -85,7 +88,7 @@ impl Program {
             _ => {}
         }
         (self.hand_on)(&words)?;
-        if let [only] = &self.subcommands[..] {
+        if let ([only], []) = (&self.subcommands[..], &self.shared[..]) {
             words.insert(0, only.name.into());
         }
         self.run(words)
@@ -96,6 +99,10 @@ impl Program {
         (self.whole)(self.of(&self.subcommands.iter().collect::<Vec<_>>()))
     }
 
+    fn all(&self) -> impl Iterator<Item = &Subcommand> {
+        self.subcommands.iter().chain(&self.shared)
+    }
+
     /// The command line with these subcommands.
     fn of(&self, subcommands: &[&Subcommand]) -> Command {
         let command = Command::new(CORE)
@@ -104,14 +111,14 @@ impl Program {
             .after_long_help(exit::HELP)
             .subcommand_required(true)
             .arg_required_else_help(true)
-            .subcommands(subcommands.iter().map(|one| one.command()));
-        help::with_helps(command, self.below)
+            .subcommands(subcommands.iter().map(|one| help::shortened(one.command(), self.below)));
+        help::with_helps(command)
     }
 
     /// The command line that these arguments are parsed with. The flags of all commands would take ten times as long,
     /// and each server under test is started by several processes of ours.
     fn parser(&self, words: &[String]) -> Command {
-        let named = self.subcommands.iter().find(|one| words.first().is_some_and(|name| name == one.name));
+        let named = self.all().find(|one| words.first().is_some_and(|name| name == one.name));
         named.map_or_else(|| self.command(), |one| self.of(&[one]))
     }
 
@@ -125,7 +132,7 @@ impl Program {
         let given = self.parser(&words).try_get_matches_from(given);
         let given = given.unwrap_or_else(|error| self.explained(error, &words).exit());
         let (name, given) = given.subcommand().expect("clap refuses a command line without one");
-        let asked = self.subcommands.iter().find(|one| one.name == name);
+        let asked = self.all().find(|one| one.name == name);
         asked.expect("clap refuses what is none of them").run(given)
     }
 
@@ -142,10 +149,20 @@ impl Program {
         error
     }
 
+    /// Its subcommands by themselves.
+    pub fn commands(&self) -> impl Iterator<Item = Command> {
+        self.subcommands.iter().map(|one| help::shortened(one.command(), self.below))
+    }
+
     /// Its subcommands as [`described_by`] reads them.
     fn described(&self) -> Result<String> {
-        let commands: Vec<Written> = self.subcommands.iter().map(|one| Written::from(&one.command())).collect();
-        output::json_of(&commands)
+        // Flags may conflict with those of the helps, and with groups that are there once a command is built.
+        let written = self.commands().map(|one| {
+            let mut one = help::with_helps(one).disable_help_subcommand(true);
+            one.build();
+            Written::from(&one)
+        });
+        output::json_of(&written.collect::<Vec<_>>())
     }
 }
 
@@ -155,7 +172,7 @@ impl Program {
 /// It does not run, or is of another version.
 pub fn described_by(satellite: &Path) -> Result<Vec<Command>> {
     let read = || -> Result<Vec<Written>> {
-        let output = process::Command::new(satellite).arg(DESCRIBE).output()?;
+        let output = process::Command::new(satellite).arg(DESCRIBE).stderr(Stdio::inherit()).output()?;
         Ok(serde_json::from_slice(&output.stdout)?)
     };
     let commands = read().with_context(|| format!("{} does not tell its flags", satellite.display()));
@@ -207,12 +224,15 @@ pub fn find(file: &str) -> Option<PathBuf> {
     files.into_iter().find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok())
 }
 
-/// Becomes this program: signals, standard streams and the exit code are those of the caller.
+/// Becomes this program: signals, standard streams and the exit code are those of the caller. With a name, it is called
+/// by that instead of its path.
 ///
 /// # Errors
 /// It cannot be started.
-pub fn become_program(path: &Path, words: &[OsString]) -> Result<Infallible> {
-    let error = process::Command::new(path).args(words).exec();
+pub fn become_program(path: &Path, words: &[OsString], name: Option<OsString>) -> Result<Infallible> {
+    let mut command = process::Command::new(path);
+    command.arg0(name.as_deref().unwrap_or(path.as_os_str()));
+    let error = command.args(words).exec();
     Err(error).with_context(|| format!("failed to run {}", path.display())).or_fault(Fault::Environment)
 }
 

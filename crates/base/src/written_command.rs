@@ -67,7 +67,7 @@ impl From<&Command> for Written {
             after_help: text(command.get_after_help()),
             after_long_help: text(command.get_after_long_help()),
             needs_subcommand: command.is_subcommand_required_set(),
-            args: command.get_arguments().map(|arg| Flag::new(command, arg)).collect(),
+            args: command.get_arguments().filter(is_told).map(|arg| Flag::new(command, arg)).collect(),
             groups: required.map(|group| (group.get_id().to_string(), names(group.get_args()))).collect(),
             subcommands: command.get_subcommands().map(Written::from).collect(),
         }
@@ -98,7 +98,7 @@ impl Flag {
             possible_values: possible.map(|value| (value.get_name().to_owned(), text(value.get_help()))).collect(),
             default_values: arg.get_default_values().iter().map(|value| value.to_string_lossy().into()).collect(),
             hint: format!("{:?}", arg.get_value_hint()),
-            conflicts: names(command.get_arg_conflicts_with(arg).into_iter().map(Arg::get_id)),
+            conflicts: names(command.get_arg_conflicts_with(arg).into_iter().filter(is_told).map(Arg::get_id)),
             is_required: arg.is_required_set(),
             is_last: arg.is_last_set(),
             is_hidden: arg.is_hide_set(),
@@ -107,6 +107,11 @@ impl Flag {
             hides_possible_values: hides_values,
         }
     }
+}
+
+/// Every program adds the flags of its helps by itself.
+fn is_told(arg: &&Arg) -> bool {
+    !matches!(arg.get_action(), ArgAction::HelpShort | ArgAction::HelpLong)
 }
 
 fn names(all: impl IntoIterator<Item = impl ToString>) -> Vec<String> {

@@ -33,12 +33,14 @@ pub mod service;
 mod strangers;
 pub mod stub;
 
-use tlsdyno_base::subcommand::{Subcommand, subcommand};
+use tlsdyno_base::program::Program;
+use tlsdyno_base::subcommand::subcommand;
 
-/// What the program does.
-pub fn subcommands() -> Vec<Subcommand> {
-    vec![subcommand!("cryptoserver", command).with_short_help(
+/// The program.
+pub fn program() -> Program {
+    let only = subcommand!("cryptoserver", command).with_short_help(
         &["keys", "listen", "cert", "cert_key", "client_ca", "allow_decryption", "rate", "max_connections"],
         "tlsdyno cryptoserver --key site.key --cert keys.pem --cert-key keys.key --client-ca agents.pem",
-    )]
+    );
+    Program::satellite("tlsdyno-cryptoserver", vec![only])
 }

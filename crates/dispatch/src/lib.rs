@@ -15,12 +15,14 @@ pub mod descriptors;
 pub mod service;
 pub mod status;
 
-use tlsdyno_base::subcommand::{Subcommand, subcommand};
+use tlsdyno_base::program::Program;
+use tlsdyno_base::subcommand::subcommand;
 
-/// What the program does.
-pub fn subcommands() -> Vec<Subcommand> {
-    vec![subcommand!("dispatch", command).with_short_help(
+/// The program.
+pub fn program() -> Program {
+    let only = subcommand!("dispatch", command).with_short_help(
         &["config", "listen", "backends", "policy", "session_timeout", "drain_time", "control", "check"],
         "tlsdyno dispatch --listen 127.0.0.1:8443 --backend 127.0.0.1:9001 --backend 127.0.0.1:9002",
-    )]
+    );
+    Program::satellite("tlsdyno-dispatch", vec![only])
 }

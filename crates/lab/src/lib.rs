@@ -1,7 +1,78 @@
-//! Figures of papers that nothing else uses: weeks of a probe in virtual time.
+//! What only figures of papers need: `tlsdyno scoreboard`, `profile primitives`, and weeks of a probe in virtual time.
 
 #![forbid(unsafe_code)]
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+#[macro_use]
+extern crate tlsdyno_base;
+
+pub mod primitives;
 pub mod probe_weeks;
+mod profile;
+mod report;
+mod run;
+mod scoreboard;
+
+use tlsdyno_advise::Advised;
+use tlsdyno_base::help::Below;
+use tlsdyno_base::program::Program;
+use tlsdyno_base::subcommand::subcommand;
+use tlsdyno_bench::kinds::ablation::Ablation;
+use tlsdyno_bench::kinds::load::Loads;
+use tlsdyno_bench::kinds::table::Table;
+use tlsdyno_cluster::array::Arrays;
+use tlsdyno_cluster::cluster::Clusters;
+use tlsdyno_cost::Costs;
+use tlsdyno_profile::profile::Profiles;
+use tlsdyno_profile::steps::StepByStep;
+
+use crate::primitives::PrimitivesOfLibraries;
+use crate::probe_weeks::ProbeWeeks;
+
+/// The kinds of all programs: a paper has figures of several.
+pub static KINDS: Table = Table(&[
+    &Ablation,
+    &Costs,
+    &Clusters,
+    &Arrays,
+    &Loads,
+    &Profiles,
+    &PrimitivesOfLibraries,
+    &StepByStep,
+    &ProbeWeeks,
+    &Advised,
+]);
+
+/// What `-h` shows below `tlsdyno profile`.
+const BELOW: Below =
+    &[("primitives", &["server", "server_command", "sizes", "algorithms", "legacy", "time", "quick", "json"])];
+
+/// The program.
+pub fn program() -> Program {
+    Program {
+        shared: vec![subcommand!("run", run), subcommand!("report", report)],
+        below: BELOW,
+        ..Program::satellite(
+            "tlsdyno-lab",
+            vec![subcommand!("profile", profile), subcommand!("scoreboard", scoreboard)],
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tlsdyno_bench::kinds::files::{EMBEDDED, find};
+
+    use super::*;
+
+    #[test]
+    fn every_experiment_that_comes_along_is_understood() {
+        for (name, _) in EMBEDDED {
+            find(KINDS.0, Path::new(name)).unwrap();
+        }
+        assert!(EMBEDDED.iter().any(|(name, _)| *name == "modern/coarfa-fig8"));
+    }
+}

@@ -26,7 +26,8 @@ pub mod spool;
 pub mod store;
 pub mod summary;
 
-use tlsdyno_base::subcommand::{Subcommand, subcommand};
+use tlsdyno_base::program::Program;
+use tlsdyno_base::subcommand::subcommand;
 
 pub use fault::{Fault, FaultKind};
 pub use kept::{AGES_S, Keeping};
@@ -34,10 +35,11 @@ pub use measure::measure;
 pub use round::{Kept, Resumption, Round};
 pub use site::{Site, SiteOptions, SiteSpec};
 
-/// What the program does.
-pub fn subcommands() -> Vec<Subcommand> {
-    vec![subcommand!("probe", command).with_short_help(
+/// The program.
+pub fn program() -> Program {
+    let only = subcommand!("probe", command).with_short_help(
         &["url", "i_may_probe", "config", "once", "every", "store", "tls", "json", "nagios"],
         "tlsdyno probe https://localhost:8443/ --once",
-    )]
+    );
+    Program::satellite("tlsdyno-probe", vec![only])
 }

@@ -1,10 +1,6 @@
 //! `tlsdyno probe`, the robot: a satellite of tlsdyno.
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
-
-use tlsdyno_base::program::Program;
-
-fn main() -> ExitCode {
-    Program::satellite("tlsdyno-probe", tlsdyno_probe::subcommands()).main()
+fn main() -> std::process::ExitCode {
+    tlsdyno_probe::program().main()
 }

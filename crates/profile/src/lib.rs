@@ -1,4 +1,4 @@
-//! Where the time of a handshake goes inside the server: calls, steps, primitives, samples of the CPU.
+//! Where the time of a handshake goes inside the server: calls, steps, samples of the CPU.
 
 #![forbid(unsafe_code)]
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
@@ -7,7 +7,6 @@
 #[macro_use]
 extern crate tlsdyno_base;
 
-pub mod primitives;
 pub mod profile;
 pub mod sampling;
 pub mod steps;

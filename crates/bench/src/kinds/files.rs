@@ -10,7 +10,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tlsdyno_record::model::Measure;
 use toml::Spanned;
 use toml::de::{DeTable, Deserializer};
 
@@ -72,12 +74,30 @@ pub fn has(which: &Path, key: &str) -> Result<bool> {
     Ok(Texts::of(&chain).tables()?.iter().any(|table| table.contains_key(key)))
 }
 
-/// All experiments that come with tlsdyno, with their names.
+/// What a file of any kind says.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct Outline {
+    /// What it asks.
+    pub question: String,
+    /// How long and where it is measured.
+    pub measure: Measure,
+}
+
+/// What all experiments that come with tlsdyno say, of whatever kinds, with their names.
 ///
 /// # Errors
-/// One of them cannot be understood.
-pub fn all(kinds: &[&dyn Kind]) -> Result<Vec<(&'static str, Box<dyn AnyExperiment>)>> {
-    EMBEDDED.iter().map(|(name, text)| Ok((*name, read(kinds, Source::new(name, text))?))).collect()
+/// One of them is no experiment.
+pub fn outlines() -> Result<Vec<(&'static str, Outline)>> {
+    let outline = |source| -> Result<Outline> {
+        let chain = source::chain(source)?;
+        let texts = Texts::of(&chain);
+        let fault = |(span, message): (_, String)| texts.fault(span, &message);
+        let merged = texts.tables()?.into_iter().map(Ok).reduce(|base, own| merge::merge(base?, own?));
+        let table = merged.transpose().map_err(fault)?.unwrap_or_default();
+        Written { table: &table, texts: &texts }.understood()
+    };
+    EMBEDDED.iter().map(|(name, text)| Ok((*name, outline(Source::new(name, text))?))).collect()
 }
 
 /// The experiment that a file makes with all that it extends.

@@ -3,11 +3,13 @@
 
 pub mod ablation;
 mod changes;
+pub mod commands;
 pub mod files;
 pub mod flags;
 pub mod load;
 pub mod perform;
 mod progress;
+pub mod table;
 
 use std::any::Any;
 use std::path::Path;

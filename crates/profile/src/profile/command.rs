@@ -11,7 +11,7 @@ use tlsdyno_record::model::{Measure, Tls};
 use tlsdyno_tls::Group;
 
 use crate::profile::file::{Profile, ProfileExperiment, TIME_S, object};
-use crate::{primitives, steps};
+use crate::steps;
 
 /// Where the time of a handshake goes, timed inside the server, for full and resumed handshakes
 ///
@@ -37,7 +37,7 @@ pub struct Args {
 #[derive(clap::Subcommand, Clone, Debug)]
 enum Action {
     /// Throughput of the primitives of a server's own OpenSSL by size of a call, beside that of `openssl speed`
-    Primitives(Box<primitives::command::Args>),
+    Primitives,
 }
 
 #[derive(clap::Args, Clone, Debug)]
@@ -75,10 +75,10 @@ struct ProfileArgs {
     output: OutputArgs,
 }
 
-/// Runs the profile, or measures primitives.
+/// Runs the profile.
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
-        Some(Action::Primitives(args)) => primitives::command::run(args),
+        Some(Action::Primitives) => unreachable!("tlsdyno-lab is started for it"),
         None => {
             let (profile, output) = (args.profile.experiment(), &args.profile.output);
             let of = profile.clone();

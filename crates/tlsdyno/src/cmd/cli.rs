@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Command;
 use tlsdyno_base::help::with_helps;
 use tlsdyno_base::program::{CORE, Program};
@@ -31,12 +32,7 @@ fn subcommands() -> Vec<Subcommand> {
         subcommand!("doctor", cmd::doctor),
         subcommand!("list", cmd::list),
         subcommand!("man", cmd::man),
-        subcommand!("plan", tlsdyno_plan::command).with_short_help(
-            &["from", "rate", "reuse", "requests_per_connection", "servers", "proxies", "policy", "json", "markdown"],
-            "tlsdyno plan --from last --rate 2000 --reuse 70",
-        ),
         subcommand!("report", cmd::report),
-        subcommand!("scoreboard", cmd::scoreboard),
         subcommand!("serve", cmd::serve).with_short_help(
             &["docroot", "listen", "listen_plain", "certificate", "key", "cert", "tls", "transaction"],
             "tlsdyno serve --docroot . --listen 127.0.0.1:8443",
@@ -45,24 +41,35 @@ fn subcommands() -> Vec<Subcommand> {
         subcommand!("trace", cmd::trace),
         subcommand!("worker", cmd::worker),
     ];
-    KINDS.iter().flat_map(|kind| kind.commands()).chain(others).collect()
+    KINDS.0.iter().flat_map(|kind| kind.commands()).chain(others).collect()
 }
 
 /// The program, whose list of all commands is made by `whole`.
 fn program(whole: fn(Command) -> Command) -> Program {
     let (below, explain, hand_on) = (help::BELOW, other_tools::explain, satellites::hand_on);
-    Program { file: CORE, subcommands: subcommands(), below, whole, explain, hand_on }
+    Program { file: CORE, subcommands: subcommands(), shared: Vec::new(), below, whole, explain, hand_on }
 }
 
-/// The list of all commands, of which these are the satellites'.
-fn with(command: Command, others: Vec<Command>) -> Command {
-    let others = others.into_iter().map(|one| with_helps(one, help::BELOW));
-    help::overview(command.about(ABOUT).subcommands(others))
+/// The list of all commands with those of satellites, or what these have below commands of the core.
+fn with(command: Command, others: impl IntoIterator<Item = Command>) -> Command {
+    let add = |command: Command, other: Command| {
+        let other = with_helps(other);
+        let name = other.get_name().to_owned();
+        let put = |own: Command, below: &Command| own.mut_subcommand(below.get_name(), |_| below.clone());
+        match command.find_subcommand(&name) {
+            Some(_) => command.mut_subcommand(name, |own| other.get_subcommands().fold(own, put)),
+            None => command.subcommand(other),
+        }
+    };
+    help::overview(others.into_iter().fold(command.about(ABOUT), add))
 }
 
 /// The command line with all subcommands and their flags, for completions and the man page.
-pub fn command() -> Command {
-    program(|command| with(command, satellites::described())).command()
+///
+/// # Errors
+/// A satellite does not tell its flags.
+pub fn command() -> Result<Command> {
+    Ok(with(program(|command| command).command(), satellites::described()?))
 }
 
 /// Runs tlsdyno to its end, or becomes a satellite.
@@ -75,16 +82,22 @@ pub(super) mod tests {
     use super::*;
     use tlsdyno_base::subcommand::is_named;
 
-    /// The commands of all programs.
-    fn all() -> Vec<Subcommand> {
-        let satellites = [tlsdyno_cryptoserver::subcommands, tlsdyno_dispatch::subcommands, tlsdyno_probe::subcommands];
-        subcommands().into_iter().chain(satellites.into_iter().flat_map(|of_one| of_one())).collect()
+    /// All programs.
+    fn programs() -> Vec<Program> {
+        vec![
+            program(|command| command),
+            tlsdyno_cryptoserver::program(),
+            tlsdyno_dispatch::program(),
+            tlsdyno_lab::program(),
+            tlsdyno_probe::program(),
+            tlsdyno_sizes::program(),
+        ]
     }
 
-    /// The command line with all of them, as clap parses it.
+    /// The command line with the commands of all, as clap parses it.
     pub fn command() -> Command {
-        let whole = |command: Command| help::overview(command.about(ABOUT));
-        Program { subcommands: all(), ..program(whole) }.command()
+        let others = || programs().into_iter().skip(1).flat_map(|one| one.commands().collect::<Vec<_>>());
+        with(programs()[0].command(), others())
     }
 
     /// An error as it is told.
@@ -99,7 +112,9 @@ pub(super) mod tests {
 
     #[test]
     fn short_help_has_the_flags_that_matter_and_an_example() {
-        for (name, (flags, example)) in all().iter().filter_map(|one| Some((one.name, one.short?))) {
+        for (name, (flags, example)) in
+            programs().iter().flat_map(|one| &one.subcommands).filter_map(|one| Some((one.name, one.short?)))
+        {
             let mut whole = command();
             let of = whole.find_subcommand_mut(name).expect(name);
             for flag in flags {

@@ -11,7 +11,6 @@ const ABOUT: usize = 84;
 /// The flags that `-h` shows of commands below others, where all would be too many.
 pub const BELOW: Below = &[
     ("import", &["workload", "users", "scale", "connections", "exclude", "output", "json"]),
-    ("primitives", &["server", "server_command", "sizes", "algorithms", "legacy", "time", "quick", "json"]),
     ("synth", &["workload", "users", "scale", "connections", "exclude", "output", "json"]),
     ("show", &["workload", "users", "exclude", "pages", "as_replayed", "json", "html"]),
 ];

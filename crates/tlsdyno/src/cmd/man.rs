@@ -20,11 +20,11 @@ pub struct Args {
 /// Prints or writes the pages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Some(directory) = &args.directory {
-        clap_mangen::generate_to(command(), directory)
+        clap_mangen::generate_to(command()?, directory)
             .with_context(|| format!("failed to write manual pages into {}", directory.display()))?;
     } else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(command()).render(&mut page)?;
+        clap_mangen::Man::new(command()?).render(&mut page)?;
         crate::output::print(page)?;
     }
     Ok(Exit::Done)

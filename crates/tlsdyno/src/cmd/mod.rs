@@ -9,7 +9,6 @@ pub mod man;
 pub mod other_tools;
 pub mod report;
 pub mod run;
-pub mod scoreboard;
 pub mod serve;
 pub mod supervise;
 pub mod trace;

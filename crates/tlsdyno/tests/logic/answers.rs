@@ -4,13 +4,13 @@
 use crate::questions;
 
 use serde_json::Value;
-use tlsdyno::kinds;
 use tlsdyno::model::{Experiment, Processors, Quantity, ShareClaimModel};
 use tlsdyno::report::{self, Style};
 use tlsdyno::stats::scoreboard::{Fate, claims};
 use tlsdyno::stats::shares::MISSING;
 use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
 use tlsdyno::store::Record;
+use tlsdyno_lab::KINDS;
 
 /// The record of the smallest experiment that asks everything.
 fn record() -> Record {
@@ -57,7 +57,7 @@ fn a_share_whose_configuration_failed_is_missing_to_100_percent() {
     let missing = share(&summary, MISSING, Metric::Cpu);
     assert_eq!(missing.without, ["RSA", "session cache"]);
     assert!((missing.percent - 70.0).abs() < 2.0, "the session cache is a step from \"no RSA\": {missing:?}");
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(
         text.contains("missing to 100 % (with RSA, session cache)")
             && text.contains("no share of its own for RSA, session cache"),
@@ -102,7 +102,7 @@ fn a_bound_decides_only_what_it_can() {
     let ratio = answer.ratio.expect("measured");
     assert!(ratio.at_most && ratio.direction == Direction::Undecided, "{ratio:?}");
     assert_eq!(answer.decided_by, Some(Metric::Cpu));
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("by CPU per hit \"no RSA\" serves"), "{text}");
     // Not where one has more processors than the other.
     record.kind_part.change(|experiment: &mut Experiment| {
@@ -126,7 +126,7 @@ fn remedies_are_ranked_by_what_they_gain_and_nothing_unmeasured_is_recommended()
     let summary = Summary::of(&record);
     let names: Vec<&str> = summary.findings.remedies.iter().map(|of| of.name.as_str()).collect();
     assert_eq!(names, ["a perfect accelerator", "the same again", "more memory", "a tenth server", "a session cache"]);
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in\n{text}"));
     assert!(place("1. A perfect accelerator (a bound: it cannot be had itself): +") < place("2. The same again"));
     assert!(place("2. The same again") < place("hits/s – undecided"));
@@ -160,12 +160,12 @@ fn what_amdahl_predicts_of_an_accelerator_stands_beside_what_was_measured() {
     near(two.by[1].predicted.times, 1.0 / 0.75);
     assert!(two.by.iter().all(|by| by.measured_by_predicted.direction == Direction::Undecided), "{two:#?}");
 
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap().replace("\n    ", " ").replace("\n  ", " ");
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap().replace("\n    ", " ").replace("\n  ", " ");
     assert!(text.contains("\"accelerator\", 4 times as fast as the server's CPU"), "{text}");
     assert!(text.contains("the measured gain is larger (1.1"), "{text}");
     assert!(text.contains("larger or smaller is undecided"), "{text}");
-    assert!(kinds::html(&record).expect("a page").contains("id=\"accelerators\""));
-    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+    assert!(KINDS.html(&record).expect("a page").contains("id=\"accelerators\""));
+    let printed: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
     assert_eq!(printed["accelerators"][0]["by"][1]["share"]["metric"], "throughput");
 }
 
@@ -224,7 +224,7 @@ fn the_papers_numbers_stand_beside_ours() {
             .contains("Largest first, here: RSA, session cache; in the paper, over its machines: RSA, session cache"),
         "{changed}"
     );
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("58 / 56") || text.contains("58 / 57"), "{text}");
     assert!(text.contains("Not as in the paper: Another server."), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
@@ -280,14 +280,14 @@ fn without_plain_http_throughputs_are_parts_of_the_first_that_was_published() {
     assert_eq!((row("as is").percent_of_reference[0], row("as is").ratio), (100.0, None));
     let ours = row("no RSA").ratio.expect("measured");
     assert!((ours.times - 2.0).abs() < 0.05 && row("no RSA").by_cpu.is_none(), "{ours:?}");
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("Per cent of the hits per second of \"as is\"") && !text.contains("from CPU, %"), "{text}");
 }
 
 #[test]
 fn the_page_and_the_json_hold_the_same() {
     let record = record();
-    let page = kinds::html(&record).expect("a page");
+    let page = KINDS.html(&record).expect("a page");
     for part in [
         "id=\"comparisons\"",
         "id=\"paper-shares\"",
@@ -298,7 +298,7 @@ fn the_page_and_the_json_hold_the_same() {
         assert!(page.contains(part), "{part}");
     }
     assert!(page.contains("In place already") && page.contains("missing to 100 %"));
-    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+    let printed: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
     let remedies = printed["remedies"].as_array().expect("a list");
     let cache = remedies.iter().find(|remedy| remedy["name"] == "a session cache").expect("there");
     assert_eq!(cache["configuration_lines"][0], "ssl_session_cache shared:SSL:10m;");
@@ -322,7 +322,7 @@ fn without_shares_the_answer_comes_from_comparisons() {
     let count = record.configurations.len();
     record.blocks.retain(|block| block.configuration < count);
     let summary = Summary::of(&record);
-    let answer = kinds::ablation::page::answer::answer(&summary);
+    let answer = tlsdyno::kinds::ablation::page::answer::answer(&summary);
     assert!(answer.starts_with("\"no RSA\" serves ") && answer.ends_with("the hits/s of \"as is\"."), "{answer}");
 }
 
@@ -345,7 +345,7 @@ fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
     let finding = Summary::of(&record).findings.remedies.into_iter().find(|of| !of.over_as_is).expect("there");
     assert!(finding.is_doubtful(), "2.5 times with twice the processors: {finding:?}");
     assert!(!finding.competes());
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap().replace("\n     ", " ").replace("\n  ", " ");
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap().replace("\n     ", " ").replace("\n  ", " ");
     assert!(text.contains("doubtful") && text.contains("2.0 times the processors cannot serve more"), "{text}");
     assert!(text.contains("Over another base than the server as is"), "{text}");
     assert!(text.contains("Predicted if all of it scales: +100 %, and no more."), "{text}");

@@ -1,11 +1,11 @@
 //! A calibration on a made-up record: costs that were put in are found, and reports carry the limit.
 
 use serde_json::Value;
-use tlsdyno::kinds;
 use tlsdyno::random::SplitMix64;
 use tlsdyno::stats::calibration::{Names, evaluate};
 use tlsdyno::stats::rounds::Rounds;
 use tlsdyno::store::{Block, Calibration, Configuration, Record, Role};
+use tlsdyno_lab::KINDS;
 
 use crate::synthetic::Synthetic;
 
@@ -62,7 +62,7 @@ fn reports_carry_the_limit_of_the_last_calibration() {
     let json = |calibration: Option<Calibration>| -> Value {
         let mut record = record(24);
         record.manifest.calibration = calibration;
-        serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap()
+        serde_json::from_str(&KINDS.json_text(&record).unwrap()).unwrap()
     };
     assert!(json(None)["detection_limit_percent"].is_null(), "never calibrated");
     let calibration = evaluate(&Rounds::of(&record(24)), &names());

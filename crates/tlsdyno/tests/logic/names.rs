@@ -10,8 +10,8 @@ use tlsdyno_tls::names::Named;
 use tlsdyno_tls::{Effort, Group, Script, Scripts, Stage, StageSet, Suite, Version};
 
 use tlsdyno::choice::choice;
-use tlsdyno::kinds::cluster::file::Sharing;
 use tlsdyno::model::{Card, CertificateKind, Method, Policy, ServerName, SessionCache, TicketKeys};
+use tlsdyno_cluster::cluster::file::Sharing;
 
 /// These are the names in files and records that people have: they must not change.
 fn names<T: Named + Debug + Serialize + DeserializeOwned>(all: impl IntoIterator<Item = T>, known: &str) {

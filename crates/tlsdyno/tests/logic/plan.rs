@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tlsdyno::kinds::cluster::file::ClusterExperiment;
 use tlsdyno::random::SplitMix64;
 use tlsdyno::store::{BackendUse, Block, ClusterBlock, Configuration, Record};
+use tlsdyno_cluster::cluster::file::ClusterExperiment;
 
 /// CPU of a connection and its request with a full handshake, with a resumed one, and in the dispatcher, nanoseconds.
 const COSTS_NS: [f64; 3] = [1.0e6, 4.0e5, 5.0e4];

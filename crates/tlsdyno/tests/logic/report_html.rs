@@ -20,6 +20,7 @@ use tlsdyno::random::SplitMix64;
 use tlsdyno::store::Record;
 use tlsdyno::{kinds, report};
 use tlsdyno_engine::load::Phase;
+use tlsdyno_lab::KINDS;
 use tlsdyno_probe::entry::Entry;
 use tlsdyno_probe::round::{Facts, Visit as VisitTimes};
 use tlsdyno_probe::store::Hour;
@@ -234,7 +235,7 @@ fn requested(event: &Value) -> Option<String> {
 }
 
 fn page(synthetic: &Synthetic) -> String {
-    kinds::html(&synthetic.record()).expect("page")
+    KINDS.html(&synthetic.record()).expect("page")
 }
 
 fn assert_clean(visit: &Visit) {
@@ -268,7 +269,7 @@ fn pages() -> Vec<(&'static str, String)> {
     let answers = questions::record(12, 0.01);
     let accelerators = questions::accelerators(12, 0.005);
     let pages = [("rest", rest), ("answers", answers), ("accelerators", accelerators)];
-    let pages = pages.map(|(name, record)| (name, kinds::html(&record).expect("page")));
+    let pages = pages.map(|(name, record)| (name, KINDS.html(&record).expect("page")));
     let probe = report::html::page(&tlsdyno_probe::page::page(&probed())).expect("page");
     let more = [("load", load_page()), ("cluster", old_records::page_of_cluster()), ("probe", probe)];
     pages.into_iter().chain(more).chain(old_records::pages()).collect()
@@ -397,7 +398,7 @@ fn a_record_with_next_to_nothing_in_it_is_still_a_page() {
     let record = Synthetic { rounds: 1, plain: false, ..Synthetic::default() }.record();
     let nothing = Record { blocks: Vec::new(), finished: false, ..record.clone() };
     for record in [record, nothing] {
-        let visit = browser.visit(&kinds::html(&record).expect("page"), 1280);
+        let visit = browser.visit(&KINDS.html(&record).expect("page"), 1280);
         assert_clean(&visit);
         assert!(visit.page["warnings"].as_u64() > Some(0), "{}", visit.page);
     }
@@ -411,7 +412,7 @@ fn hostile_texts_stay_texts() {
     record.question = hostile.to_owned();
     record.configurations[1].name = hostile.to_owned();
     record.manifest.server_config.insert(hostile.to_owned(), hostile.to_owned());
-    let visit = browser.visit(&kinds::html(&record).expect("page"), 1280);
+    let visit = browser.visit(&KINDS.html(&record).expect("page"), 1280);
     assert_clean(&visit);
     assert_eq!(visit.page["heading"], hostile);
 }

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use synthetic::Synthetic;
-use tlsdyno::kinds;
 use tlsdyno::report::{Style, csv};
 use tlsdyno::store::Record;
+use tlsdyno_lab::KINDS;
 
 fn record() -> Record {
     Record { id: "3fd1c07a92e4".to_owned(), ..Synthetic::default().record() }
@@ -17,7 +17,7 @@ fn record() -> Record {
 #[test]
 fn the_terminal_answers_first() {
     let record = record();
-    let plain = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let plain = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     let answer = plain.lines().find(|line| line.starts_with("  Authentication costs most: ")).expect("the answer");
     assert!(answer.contains(" % [") && answer.contains("of this server's CPU per hit."), "{answer}");
     assert!(plain.find("Authentication costs most") < plain.find("cost of"));
@@ -29,7 +29,7 @@ fn the_terminal_answers_first() {
     assert!(!plain.contains('\x1b'), "no escape sequences outside a terminal");
     assert!(plain.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{plain}");
     assert!(plain.contains("`tlsdyno report 3fd1c07a92e4`"));
-    let rich = kinds::terminal_text(&record, Style { rich: true, width: 100 }).unwrap();
+    let rich = KINDS.terminal_text(&record, Style { rich: true, width: 100 }).unwrap();
     assert!(rich.contains('\x1b') && rich.contains('█'));
 }
 
@@ -37,7 +37,7 @@ fn the_terminal_answers_first() {
 fn close_calls_are_not_called() {
     let mut record = Synthetic { noise: 0.25, ..Synthetic::default() }.record();
     record.blocks.retain(|block| block.round < 5);
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("undecided"), "{text}");
 }
 
@@ -73,10 +73,10 @@ fn json_is_as_documented() {
     let mut record = record();
     record.configurations[2].role = tlsdyno::store::Role::Loaded;
     record.blocks.iter_mut().for_each(|block| block.pace_ps = 60_000);
-    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+    let printed: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
     let mut all = keys_of(&printed);
     for record in [questions::record(6, 0.01), questions::accelerators(6, 0.01), questions::setup_and_data(6, 0.01)] {
-        let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+        let printed: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
         all.extend(keys_of(&printed));
     }
     let documented = keys_of(&documented);
@@ -87,7 +87,7 @@ fn json_is_as_documented() {
 #[test]
 fn json_holds_what_it_promises() {
     let record = record();
-    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+    let printed: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
     let shares = printed["shares"].as_array().expect("shares");
     assert_eq!(shares.len(), 2 * 9);
     for metric in ["cpu", "throughput"] {
@@ -111,7 +111,7 @@ fn json_holds_what_it_promises() {
 #[test]
 fn an_interval_that_cannot_be_given_is_null() {
     let record = Synthetic { rounds: 1, ..Synthetic::default() }.record();
-    let printed: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+    let printed: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
     assert!(printed["shares"][0]["low"].is_null() && printed["shares"][0]["percent"].is_f64());
 }
 

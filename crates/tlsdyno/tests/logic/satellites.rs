@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 use tlsdyno::satellites::SATELLITES;
+use tlsdyno::store::Record;
+use tlsdyno_lab::KINDS;
 
 /// A directory with the core alone, and one that is the whole path.
 struct Installed {
@@ -35,11 +37,13 @@ impl Installed {
     }
 }
 
-fn script(directory: &Path, name: &str, text: &str) -> PathBuf {
+/// Written by another process: no program that a test beside this one starts holds it open, which would keep it from
+/// being run.
+fn script(directory: &Path, name: &str, text: &str) {
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0\" && chmod 755 \"$0\"";
     let path = directory.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    let status = Command::new("sh").args(["-c", write]).arg(path).arg(text).status().unwrap();
+    assert!(status.success());
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -51,7 +55,7 @@ fn one_that_is_missing_is_named_with_where_it_is_had() {
     let installed = Installed::new();
     for satellite in SATELLITES {
         for (name, _) in satellite.commands {
-            let output = installed.run(&[name, "--json"]);
+            let output = installed.run(&name.split(' ').chain(["--json"]).collect::<Vec<_>>());
             let said = text(&output.stderr);
             assert_eq!(output.status.code(), Some(2), "{said}");
             assert!(said.starts_with(&format!("tlsdyno: {} is neither", satellite.file)), "{said}");
@@ -64,8 +68,9 @@ fn one_that_is_missing_is_named_with_where_it_is_had() {
 fn the_list_and_the_manual_have_all_commands_whatever_is_installed() {
     let installed = Installed::new();
     let (list, manual) = (installed.run(&["--help"]), installed.run(&["man"]));
-    let (list, manual) = (text(&list.stdout), text(&manual.stdout).replace("\\-", "-"));
-    for (name, about) in SATELLITES.iter().flat_map(|satellite| satellite.commands) {
+    let (list, manual) = (text(&list.stdout), text(&manual.stdout).replace("\\-", "-").replace("\\*(Aq", "'"));
+    let own = SATELLITES.iter().flat_map(|satellite| satellite.commands).filter(|(name, _)| !name.contains(' '));
+    for (name, about) in own {
         assert!(list.contains(&format!("\n  {name:<12} ")), "{list}");
         assert!(manual.contains(&format!("tlsdyno-{name}(1)")) && manual.contains(about), "{manual}");
     }
@@ -78,9 +83,13 @@ fn what_the_list_says_is_what_the_satellites_say() {
         let path = Path::new(env!("CARGO_BIN_EXE_tlsdyno")).with_file_name(satellite.file);
         assert!(path.exists(), "{} is missing: run `cargo build --workspace --bins`", path.display());
         let told = tlsdyno_base::program::described_by(&path).unwrap();
-        let told: Vec<_> = told.iter().map(|one| (one.get_name(), one.get_about().unwrap().to_string())).collect();
-        let known: Vec<_> = satellite.commands.iter().map(|(name, about)| (*name, (*about).to_owned())).collect();
-        assert_eq!(told, known);
+        for (name, about) in satellite.commands {
+            let mut named = clap::Command::new("tlsdyno").subcommands(told.clone());
+            for part in name.split(' ') {
+                named = named.find_subcommand(part).unwrap().clone();
+            }
+            assert_eq!(named.get_about().unwrap().to_string(), *about);
+        }
     }
 }
 
@@ -89,7 +98,15 @@ fn flags_of_satellites_are_in_completions_and_manual_pages() {
     let directory = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_tlsdyno")).args(arguments).output().unwrap();
     assert!(run(&["man", "--directory", directory.path().to_str().unwrap()]).status.success());
-    for (page, flag) in [("probe", "nagios"), ("dispatch", "session-timeout"), ("cryptoserver-agent", "server-ca")] {
+    let flags = [
+        ("probe", "nagios"),
+        ("dispatch", "session-timeout"),
+        ("cryptoserver-agent", "server-ca"),
+        ("cluster", "front-ends"),
+        ("scoreboard", "splice"),
+        ("profile-primitives", "legacy"),
+    ];
+    for (page, flag) in flags {
         let page = fs::read_to_string(directory.path().join(format!("tlsdyno-{page}.1"))).unwrap();
         assert!(page.contains(&format!("--{flag}").replace('-', "\\-")), "{page}");
         for shell in ["bash", "fish", "zsh"] {
@@ -109,7 +126,7 @@ fn one_beside_the_program_goes_before_one_on_the_path() {
     let link = installed.path.path().join("another-name");
     symlink(installed.core.path().join("tlsdyno"), &link).unwrap();
     let linked = Command::new(link).arg("probe").env("PATH", "").output().unwrap();
-    assert_eq!(text(&linked.stdout), "beside: \n", "beside the program, not beside a link to it");
+    assert_eq!(text(&linked.stdout), "beside:\n", "beside the program, not beside a link to it");
 }
 
 #[test]
@@ -137,4 +154,36 @@ fn exit_codes_signals_and_standard_streams_are_the_callers() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout).trim(), started.to_string(), "it is the same process");
     assert_eq!(output.status.signal(), Some(15));
+}
+
+#[test]
+fn files_and_records_go_to_the_satellite_of_their_kind() {
+    let installed = Installed::new();
+    script(installed.core.path(), "tlsdyno-sizes", "echo \"$0:\" \"$@\"");
+    let run = installed.run(&["run", "apostolopoulos-2000-fig9", "--print-experiment"]);
+    assert!(text(&run.stdout).ends_with(": run apostolopoulos-2000-fig9 --print-experiment\n"), "{run:?}");
+    let own = installed.run(&["run", "coarfa-2006-fig7", "--print-experiment"]);
+    assert!(text(&own.stdout).contains("coarfa"), "{own:?}");
+
+    let mut record = serde_json::to_value(Record::begun_now("How many?", 1)).unwrap();
+    record["cluster"] = serde_json::json!({});
+    let file = installed.path.path().join("record.json");
+    fs::write(&file, serde_json::to_vec(&record).unwrap()).unwrap();
+    let report = installed.run(&["report", file.to_str().unwrap(), "--json"]);
+    assert!(text(&report.stdout).ends_with(&format!(": report {} --json\n", file.display())), "{report:?}");
+    fs::remove_file(installed.core.path().join("tlsdyno-sizes")).unwrap();
+    let missing = installed.run(&["report", file.to_str().unwrap()]);
+    assert_eq!(missing.status.code(), Some(2), "{missing:?}");
+    assert!(text(&missing.stderr).starts_with("tlsdyno: tlsdyno-sizes is neither"), "{missing:?}");
+}
+
+#[test]
+fn each_kind_is_of_one_program() {
+    let own = tlsdyno::kinds::KINDS.0.iter().map(|kind| kind.key());
+    let others = SATELLITES.iter().flat_map(|satellite| satellite.kinds.iter().copied());
+    let (mut known, mut all): (Vec<&str>, Vec<&str>) =
+        (own.chain(others).collect(), KINDS.0.iter().map(|kind| kind.key()).collect());
+    known.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(known, all);
 }

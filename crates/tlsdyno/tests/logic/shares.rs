@@ -3,12 +3,12 @@
 use crate::synthetic;
 
 use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
-use tlsdyno::kinds;
 use tlsdyno::kinds::ablation::page::answer::answer;
 use tlsdyno::report::Style;
 use tlsdyno::stats::{Metric, Share, Summary, Verdict};
 use tlsdyno::store::warning::{self, Warning};
 use tlsdyno::store::{Record, Role, Slice};
+use tlsdyno_lab::KINDS;
 use tlsdyno_tls::{Stage, StageSet};
 
 fn share<'a>(summary: &'a Summary, stage: &str, metric: Metric) -> &'a Share {
@@ -65,7 +65,7 @@ fn what_is_left_is_measured_where_there_are_slices() {
     let width = |name: &str| share(&summary, name, Metric::Cpu).high - share(&summary, name, Metric::Cpu).low;
     assert!(width("other_tls") < width("together"), "it does not have the errors of all stages");
     assert_eq!(summary.shares.widest_points().map(|widest| widest < width("together") / 2.0), Some(true));
-    assert!(kinds::terminal_text(&record, Style::PLAIN).unwrap().contains("saved only together"));
+    assert!(KINDS.terminal_text(&record, Style::PLAIN).unwrap().contains("saved only together"));
 }
 
 #[test]
@@ -222,10 +222,10 @@ fn a_stage_that_was_not_measured_is_named_where_its_cost_is() {
     let unmeasured = |warning: &&Warning| warning.code == "unmeasured";
     let told = summary.warnings.iter().find(unmeasured).map(Warning::to_string).unwrap_or_default();
     assert!(told.contains("for mac, digest:") && told.contains("\"rest of TLS\" holds"), "{told}");
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("rest of TLS (with MAC, digest)"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= Style::PLAIN.width), "{text}");
-    assert!(kinds::html(&record).expect("page").contains("rest of TLS (with MAC, digest)"));
+    assert!(KINDS.html(&record).expect("page").contains("rest of TLS (with MAC, digest)"));
     let whole = Summary::of(&Synthetic { rounds: 6, ..Synthetic::default() }.record());
     assert!(whole.shares.shares.iter().all(|share| share.without.is_empty()));
     assert_eq!(whole.warnings.iter().find(unmeasured), None);
@@ -254,10 +254,10 @@ fn without_stages_the_answer_is_the_cost_of_the_instrument() {
     let answer = answer(&summary);
     assert!(answer.starts_with("The idle provider costs ") && answer.contains(" % ["), "{answer}");
     assert!(answer.ends_with("] of this server's CPU per hit."), "{answer}");
-    let text = kinds::terminal_text(&record, Style::PLAIN).unwrap();
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
     assert!(text.contains("The idle provider costs") && text.contains("of the time per hit"), "{text}");
-    assert!(kinds::html(&record).expect("page").contains("The idle provider costs"));
-    let json: serde_json::Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).expect("JSON");
+    assert!(KINDS.html(&record).expect("page").contains("The idle provider costs"));
+    let json: serde_json::Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).expect("JSON");
     assert_eq!(json["answer"], answer);
 }
 
@@ -270,7 +270,7 @@ fn several_stages_off_together_are_in_no_share() {
     let summary = Summary::of(&record);
     assert_eq!(summary.shares.shares, expected);
     assert!(summary.shares.interaction.is_empty());
-    assert!(kinds::terminal_text(&record, Style::PLAIN).unwrap().contains("all off"), "it is in the table");
+    assert!(KINDS.terminal_text(&record, Style::PLAIN).unwrap().contains("all off"), "it is in the table");
 }
 
 #[test]

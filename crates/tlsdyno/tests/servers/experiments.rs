@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use tlsdyno::kinds;
+use tlsdyno::kinds::ablation::Ablation;
 use tlsdyno::kinds::files::find;
 use tlsdyno::model::{ConfigurationModel, Experiment, PublishedNumber, Quantity, SessionCache};
+use tlsdyno_lab::KINDS;
 use tlsdyno_tls::{Stage, StageSet};
 
 use crate::place::{self, Place, is_positive_or_null};
@@ -24,7 +25,7 @@ fn files(name: &str) -> Vec<PathBuf> {
 #[test]
 fn every_experiment_of_the_repository_is_sound() {
     for path in ["bases", "papers", "modern", "smoke"].iter().flat_map(|name| files(name)) {
-        let experiment = find(kinds::KINDS, &path);
+        let experiment = find(KINDS.0, &path);
         let experiment = experiment.unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
         assert!(experiment.question().ends_with('?'), "{}: the question is no question", path.display());
     }
@@ -72,7 +73,7 @@ fn check_result(result: &serde_json::Value, path: &Path) {
 }
 
 fn read(path: &Path) -> Experiment {
-    kinds::find(&kinds::ablation::Ablation, path, "one server").unwrap()
+    tlsdyno::kinds::find(&Ablation, path, "one server").unwrap()
 }
 
 /// The stages off in a configuration, as the paper's setting has them: with static RSA there is no key agreement.

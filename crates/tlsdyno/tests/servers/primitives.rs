@@ -1,8 +1,8 @@
 //! `tlsdyno profile primitives` from the command line to the record and the reports, on a real server's OpenSSL.
 
 use serde_json::Value;
-use tlsdyno::kinds;
 use tlsdyno::store::Store;
+use tlsdyno_lab::KINDS;
 
 use crate::place::Place;
 
@@ -41,9 +41,9 @@ fn primitives_of_a_servers_own_openssl_are_measured_by_size() {
         assert!(value(&check["theirs_mbit_per_s"]) > 1.0 && check["difference_percent"]["value"].is_f64(), "{check}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
+    let again: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).unwrap();
     assert_eq!(again["primitives"], printed["primitives"], "the record holds what was printed");
-    assert!(kinds::html(&record).unwrap().contains("primitives-throughput"));
+    assert!(KINDS.html(&record).unwrap().contains("primitives-throughput"));
 }
 
 #[test]

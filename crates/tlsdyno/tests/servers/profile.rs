@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 
 use serde_json::Value;
-use tlsdyno::kinds;
 use tlsdyno::kinds::profile::ProfileRecord;
 use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{ServerSpec, ServerTls, certificates};
 use tlsdyno::store::Store;
+use tlsdyno_lab::KINDS;
 
 use crate::place::{self, Place};
 
@@ -75,9 +75,9 @@ fn stages_are_timed_and_removed_side_by_side() {
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
     assert_eq!(record.kind_part.of::<ProfileRecord>().unwrap().cells.len(), record.configurations.len());
     assert!(record.blocks.iter().any(|block| block.profile.is_some()));
-    let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
+    let again: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).unwrap();
     assert_eq!(again["profile"], printed["profile"], "the record holds what was printed");
-    assert!(kinds::html(&record).unwrap().contains("profile-stages"));
+    assert!(KINDS.html(&record).unwrap().contains("profile-stages"));
     let listed = place.tlsdyno(&["list"]).output().unwrap();
     assert!(String::from_utf8_lossy(&listed.stdout).contains("Where does the time of a handshake go?"));
 }
@@ -320,7 +320,7 @@ mod long {
             assert!((1..=10).contains(&functions.len()), "{functions:?}");
         }
         let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-        assert!(kinds::html(&record).unwrap().contains("profile-stacks-full"));
+        assert!(KINDS.html(&record).unwrap().contains("profile-stacks-full"));
     }
 }
 

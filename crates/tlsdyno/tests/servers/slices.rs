@@ -5,13 +5,13 @@ use crate::place;
 use std::collections::{BTreeMap, BTreeSet};
 
 use place::Place;
-use tlsdyno::kinds;
 use tlsdyno::model::{Experiment, Method};
 use tlsdyno::report::Style;
 use tlsdyno::stats::rounds::Rounds;
 use tlsdyno::stats::{Metric, Share, Shares};
 use tlsdyno::store::warning::code;
 use tlsdyno::store::{Record, Store};
+use tlsdyno_lab::KINDS;
 
 /// Runs a short ablation with slices and gives its record.
 fn measured(server: &str, time: &str, more: &[&str]) -> Record {
@@ -85,7 +85,7 @@ fn doubled(server: &str, time_s: &str) -> Vec<f64> {
     let steps: Vec<&Share> = shares.by(Metric::Cpu).filter(|share| share.is_step()).collect();
     let names: Vec<&str> = steps.iter().map(|share| share.stage.as_str()).collect();
     assert!(names.is_empty() || names == ["authentication", "record_protection", "kdf"], "{server}: {names:?}");
-    let text = kinds::terminal_text(&record, Style { rich: false, width: 1_000 }).unwrap();
+    let text = KINDS.terminal_text(&record, Style { rich: false, width: 1_000 }).unwrap();
     assert!(text.contains("Doubling measures CPU time, not latency"), "{server}: {text}");
     steps.iter().map(|share| share.percent).collect()
 }

@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tlsdyno::kinds;
 use tlsdyno::store::Store;
+use tlsdyno_lab::KINDS;
 
 use crate::place::{self, Place};
 
@@ -55,9 +55,9 @@ fn steps_of_handshakes_by_key_and_chain() {
     let sent = |length| of("rsa-2048", length, "full")["server_bytes"][0].as_f64().unwrap();
     assert!(sent(2) > sent(1) + 500.0, "{} {}", sent(1), sent(2));
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    let again: Value = serde_json::from_str(&kinds::json_text(&record).unwrap()).unwrap();
+    let again: Value = serde_json::from_str(&KINDS.json_text(&record).unwrap()).unwrap();
     assert_eq!(again["steps"], printed["steps"], "the record holds what was printed");
-    assert!(kinds::html(&record).unwrap().contains("steps-bars"));
+    assert!(KINDS.html(&record).unwrap().contains("steps-bars"));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn events_are_on_one_clock(servers: &[&str]) {
         assert_eq!(cpu_ns(&cells[1], "server", "CertificateVerify"), None, "{server}");
     }
     let record = Store::open_for_reading_at(&place.path().join("store.sqlite")).unwrap().load("last").unwrap();
-    assert!(kinds::html(&record).unwrap().contains("steps-flows-0"));
+    assert!(KINDS.html(&record).unwrap().contains("steps-flows-0"));
 }
 
 /// The client of the system's OpenSSL sees the same messages.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use serde_json::Value;
-use tlsdyno::kinds::probe_weeks::network::Network;
 use tlsdyno::model::ServerName;
 use tlsdyno::network::Namespace;
 use tlsdyno::servers::ServerTls;
+use tlsdyno_lab::probe_weeks::network::Network;
 use tlsdyno_tls::Version;
 
 use super::super::place::Place;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use tlsdyno::kinds::probe_weeks::network::{Fate, Network, Phase};
 use tlsdyno::network::{self, Link, Namespace, Travel};
 use tlsdyno::random::SplitMix64;
+use tlsdyno_lab::probe_weeks::network::{Fate, Network, Phase};
 
 /// Two namespaces and what carries packets between them.
 pub struct Relay {

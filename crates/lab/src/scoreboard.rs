@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::output;
+use tlsdyno_bench::kinds::files;
+use tlsdyno_bench::report::scoreboard::{self, Entry};
+use tlsdyno_bench::report::{Style, html, terminal};
+use tlsdyno_record::store;
 
-use crate::exit::Exit;
-use crate::fault::{Fault, OrFault};
-use crate::kinds;
-use crate::report::scoreboard::{self, Entry};
-use crate::report::{Style, terminal};
-use crate::store;
+use crate::KINDS;
 
 /// Show what became of the papers' claims: each with the paper's number, ours and its interval, from records
 ///
@@ -46,10 +48,10 @@ pub fn run(args: &Args) -> Result<Exit> {
     let entries: Vec<Entry> = found.into_iter().flatten().collect();
     let document = scoreboard::document(&entries);
     if let Some(path) = &args.output {
-        std::fs::write(path, crate::report::html::page(&document)?)
+        std::fs::write(path, html::page(&document)?)
             .with_context(|| format!("failed to write {}; name another file with --output", path.display()))?;
     }
-    crate::output::print(match (args.markdown, args.json) {
+    output::print(match (args.markdown, args.json) {
         (true, _) => scoreboard::markdown(&entries),
         (_, true) => serde_json::to_string_pretty(&entries)? + "\n",
         _ => terminal::text(&document, Style::of_stdout()),
@@ -63,8 +65,8 @@ fn entries(which: &str) -> Result<Vec<Entry>> {
         Ok(record) => record,
         Err(error) => return scoreboard::read(Path::new(which)).map_err(|_| error.into()),
     };
-    let experiment = tlsdyno_bench::kinds::files::named_in(&record.manifest.command_line);
-    Ok(Entry::of(&record, experiment, kinds::summary(&record)?.beside_paper()).into_iter().collect())
+    let experiment = files::named_in(&record.manifest.command_line);
+    Ok(Entry::of(&record, experiment, KINDS.summary(&record)?.beside_paper()).into_iter().collect())
 }
 
 fn splice(path: &Path) -> Result<()> {

@@ -1,0 +1,29 @@
+//! How many machines a site needs: `tlsdyno cluster`, `array` and `plan`.
+
+#![forbid(unsafe_code)]
+
+mod report;
+mod run;
+
+use tlsdyno_base::program::Program;
+use tlsdyno_base::subcommand::subcommand;
+use tlsdyno_bench::kinds::ablation::Ablation;
+use tlsdyno_bench::kinds::table::Table;
+use tlsdyno_cluster::array::Arrays;
+use tlsdyno_cluster::cluster::Clusters;
+
+/// The kinds of this program. Its files may extend an ablation's.
+static KINDS: Table = Table(&[&Ablation, &Clusters, &Arrays]);
+
+/// The program.
+pub fn program() -> Program {
+    let plan = subcommand!("plan", tlsdyno_plan::command).with_short_help(
+        &["from", "rate", "reuse", "requests_per_connection", "servers", "proxies", "policy", "json", "markdown"],
+        "tlsdyno plan --from last --rate 2000 --reuse 70",
+    );
+    let of_kinds = KINDS.0[1..].iter().flat_map(|kind| kind.commands());
+    Program {
+        shared: vec![subcommand!("run", run), subcommand!("report", report)],
+        ..Program::satellite("tlsdyno-sizes", of_kinds.chain([plan]).collect())
+    }
+}

@@ -1,0 +1,12 @@
+//! `tlsdyno run FILE.toml` for files of this program's kinds.
+
+use anyhow::Result;
+use tlsdyno_base::exit::Exit;
+pub use tlsdyno_bench::kinds::commands::run::Args;
+
+use crate::KINDS;
+
+/// Runs the experiment.
+pub fn run(args: &Args) -> Result<Exit> {
+    args.perform(&KINDS)
+}
