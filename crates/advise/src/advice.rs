@@ -3,13 +3,11 @@
 use serde::Serialize;
 use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
 use tlsdyno_base::verdict::{Direction, Lies};
-use tlsdyno_record::model::{ConfigurationModel, Experiment, TlsChange};
+use tlsdyno_record::model::{ConfigurationModel, Experiment, RemedyId, RemedyModel, TlsChange};
 use tlsdyno_record::store::{Configuration, Record, Role};
 use tlsdyno_stats::advice::{AdviceModel, ConsideredModel};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::statement::{FEW_ROUNDS, direction};
-
-use crate::remedies::TOGETHER;
 
 /// What a hit of the first configuration that this is true of costs in each round.
 type ColumnOf<'a> = dyn Fn(&dyn Fn(&Configuration) -> bool) -> Option<Column> + 'a;
@@ -47,12 +45,16 @@ pub(crate) struct Together {
     pub more_ns: Estimate,
     /// Whether it is more.
     pub direction: Direction,
+    /// What those are called.
     pub names: Vec<String>,
 }
 
 /// What a remedy saves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Saving {
+    #[serde(skip)]
+    pub id: RemedyId,
+    /// What it is called.
     pub name: String,
     /// Server CPU of a hit, nanoseconds; below 0: it costs more.
     pub ns: Estimate,
@@ -84,14 +86,16 @@ impl Advice {
         let tls_ns = tls_ns.filter(|tls| tls.value.is_finite());
         let time_s = experiment.measure.time_s;
         let saving = |of: &ConsideredModel| {
-            let other = column(&|configuration| configuration.name == of.name)?;
+            let id = of.id()?;
+            let remedy = experiment.remedies.iter().find(|remedy| remedy.id() == Some(id))?;
+            let other = column(&|configuration| configuration.name == remedy.configuration)?;
             let rounds =
                 as_is.iter().zip(&other).filter(|(one, other)| one.is_some() && other.is_some()).count() as u32;
             let ns = less(&other);
             let direction = direction(ns, rounds);
             let needs_s = (direction == Direction::Undecided).then(|| needed_s(ns, rounds, time_s)).flatten();
             let (name, price, lines) = (of.name.clone(), of.price.clone(), of.lines.clone());
-            (rounds > 0).then_some(Saving { name, ns, direction, rounds, needs_s, price, lines })
+            (rounds > 0).then_some(Saving { id, name, ns, direction, rounds, needs_s, price, lines })
         };
         let mut remedies: Vec<Saving> = read.considered.iter().filter_map(saving).collect();
         let rank = |of: &Saving| match of.direction {
@@ -106,8 +110,8 @@ impl Advice {
     }
 
     /// Whether a remedy surely saves something.
-    pub fn saves(&self, name: &str) -> bool {
-        self.remedies.iter().any(|of| of.name == name && of.direction == Direction::Bigger)
+    pub fn saves(&self, id: RemedyId) -> bool {
+        self.remedies.iter().any(|of| of.id == id && of.direction == Direction::Bigger)
     }
 
     /// The decision, in a few sentences.
@@ -140,7 +144,7 @@ impl Advice {
 
     /// Of the remedy that saves most, and surely something.
     fn verdict(&self, best: &Saving, hit_ns: Estimate) -> String {
-        let rivals = self.remedies.iter().filter(|of| of.name != best.name && of.ns.high >= best.ns.low);
+        let rivals = self.remedies.iter().filter(|of| of.id != best.id && of.ns.high >= best.ns.low);
         let rivals: Vec<&str> = rivals.map(|of| of.name.as_str()).collect();
         let as_much = match rivals.as_slice() {
             [] => String::new(),
@@ -182,21 +186,24 @@ impl Advice {
     }
 }
 
-/// The chosen ones: those whose changes the configuration of all has.
+/// The chosen ones: those whose changes the configuration has that is of no single remedy.
 fn together(experiment: &Experiment, as_is: &Column, column: &ColumnOf<'_>) -> Option<Together> {
     let models = || experiment.configurations.iter().filter(|model| model.tls != TlsChange::default());
-    let all = models().find(|model| model.name == TOGETHER)?;
-    let is_in = |model: &&ConfigurationModel| model.name != TOGETHER && model.tls.over(&all.tls) == all.tls;
-    let names: Vec<String> = models().filter(is_in).map(|model| model.name.clone()).collect();
-    let measured = column(&|of| of.name == TOGETHER)?;
-    let single: Vec<Column> = names.iter().filter_map(|name| column(&|of| of.name == *name)).collect();
-    let count = names.len() as f64;
+    let of_one = |model: &&ConfigurationModel| experiment.remedies.iter().any(|of| of.configuration == model.name);
+    let all = models().find(|model| !of_one(model))?;
+    let is_in = |model: &&ConfigurationModel| of_one(model) && model.tls.over(&all.tls) == all.tls;
+    let chosen: Vec<&ConfigurationModel> = models().filter(is_in).collect();
+    let measured = column(&|of| of.name == all.name)?;
+    let single: Vec<Column> = chosen.iter().filter_map(|one| column(&|of| of.name == one.name)).collect();
+    let count = chosen.len() as f64;
     let singles = |weight: f64| single.iter().map(move |of| (of, weight));
     let predicted: Vec<(&Column, f64)> = [(as_is, count)].into_iter().chain(singles(-1.0)).collect();
     let more: Vec<(&Column, f64)> = [(as_is, 1.0 - count), (&measured, -1.0)].into_iter().chain(singles(1.0)).collect();
     let rounds = measured.iter().flatten().count() as u32;
     let more_ns = estimate_sum(&more);
-    (single.len() == names.len() && more_ns.value.is_finite()).then(|| Together {
+    let is_chosen = |of: &&RemedyModel| chosen.iter().any(|one| one.name == of.configuration);
+    let names = experiment.remedies.iter().filter(is_chosen).map(|of| of.title().to_owned()).collect();
+    (single.len() == chosen.len() && more_ns.value.is_finite()).then(|| Together {
         predicted_ns: estimate_sum(&predicted),
         measured_ns: estimate_sum(&[(as_is, 1.0), (&measured, -1.0)]),
         direction: direction(more_ns, rounds),
@@ -231,6 +238,10 @@ pub(crate) fn cpus(ns: Estimate, rate: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+    use tlsdyno_record::store::Block;
+    use tlsdyno_stats::advice::Here;
+
     use super::*;
 
     fn us([value, low, high]: [f64; 3]) -> Estimate {
@@ -241,8 +252,9 @@ mod tests {
         let ns = us(saves_us);
         let direction = direction(ns, rounds);
         let needs_s = (direction == Direction::Undecided).then(|| needed_s(ns, rounds, 30.0)).flatten();
-        let name = "ECDSA P-256 certificate".to_owned();
-        let saving = Saving { name, ns, direction, rounds, needs_s, price: String::new(), lines: Vec::new() };
+        let id = RemedyId::EcdsaCertificate;
+        let name = id.remedy().title.to_owned();
+        let saving = Saving { id, name, ns, direction, rounds, needs_s, price: String::new(), lines: Vec::new() };
         let [hit_ns, tls_ns] = [[200.0, 190.0, 210.0], [120.0, 110.0, 130.0]].map(|of| Some(us(of)));
         let read = AdviceModel {
             server: "nginx".to_owned(),
@@ -252,6 +264,91 @@ mod tests {
             rate_per_s,
         };
         Advice { read, hit_ns, tls_ns, remedies: vec![saving], together: None, time_s: 30.0 }
+    }
+
+    /// Three remedies, of which the last two are measured together, too; each hit costs less with each of them.
+    fn record() -> Record {
+        let ids = [RemedyId::EcdsaCertificate, RemedyId::Tickets, RemedyId::Tls13];
+        let considered = ids.map(|id| ConsideredModel {
+            id: Some(id),
+            name: id.remedy().title.to_owned(),
+            here: Here::ToTry,
+            why: String::new(),
+            price: String::new(),
+            lines: Vec::new(),
+        });
+        let read = AdviceModel {
+            server: "nginx".to_owned(),
+            reading: Vec::new(),
+            notes: Vec::new(),
+            considered: considered.into(),
+            rate_per_s: None,
+        };
+        let named = |name: &str, tls| ConfigurationModel { name: name.to_owned(), tls, ..ConfigurationModel::default() };
+        let [first, second, third] = ids.map(|id| id.remedy().change.clone());
+        let mut configurations = vec![named("as is", TlsChange::default())];
+        configurations.extend(ids.map(|id| named(id.remedy().title, id.remedy().change.clone())));
+        configurations.push(named("together", second.over(&third)));
+        assert_ne!(first, second);
+        let remedy = |id: RemedyId| RemedyModel {
+            name: id.name().to_owned(),
+            configuration: id.remedy().title.to_owned(),
+            over: None,
+            bound: false,
+        };
+        let experiment = Experiment {
+            remedies: ids.map(remedy).into(),
+            advice: Some(serde_json::to_value(read).unwrap()),
+            configurations,
+            ..Experiment::default()
+        };
+        let mut record = Record::begun_now("What should be changed?", 1);
+        for model in &experiment.configurations {
+            record.configurations.push(Configuration::setting(&model.name, true, Vec::new()));
+        }
+        record.configurations[0].role = Role::AsIs;
+        for (round, configuration) in (0..8).flat_map(|round| (0..5).map(move |configuration| (round, configuration))) {
+            let server_cpu_ns = 100 * (200_000 - 20_000 * configuration as u64) + u64::from(round);
+            let of_round = Block { round, configuration, server_cpu_ns, valid: true, ..Block::default() };
+            record.blocks.push(Block { hits: 100, connections: 100, elapsed_ns: 1_000_000, ..of_round });
+        }
+        Record { finished: true, kind_part: experiment.into(), ..record }
+    }
+
+    /// The titles of remedies may change, and records of old have nothing but titles.
+    #[test]
+    fn advice_finds_remedies_by_their_ids_and_those_of_old_by_their_titles() {
+        let numbers = |record: &Record| {
+            let advice = Advice::of(record).unwrap();
+            let savings: Vec<_> = advice.remedies.iter().map(|of| (of.id, of.ns, of.direction)).collect();
+            (savings, advice.together.map(|of| (of.predicted_ns, of.measured_ns, of.direction, of.names.len())))
+        };
+        let record = record();
+        let told = numbers(&record);
+        assert_eq!(told.0.iter().map(|of| of.0).collect::<Vec<_>>()[0], RemedyId::Tls13, "it saves most");
+        assert!(told.0.len() == 3 && told.1.as_ref().is_some_and(|of| of.3 == 2), "{told:?}");
+        let mut reworded = serde_json::to_value(&record).unwrap();
+        let mut old = reworded.clone();
+        for at in 0..3 {
+            let considered = |of: &mut Value, field: &str, to: Value| {
+                of["experiment"]["advice"]["considered"][at][field] = to;
+            };
+            considered(&mut reworded, "name", "another title".into());
+            considered(&mut old, "id", Value::Null);
+            old["experiment"]["remedy"][at]["name"] = old["experiment"]["remedy"][at]["configuration"].take();
+            old["experiment"]["remedy"][at]["configuration"] = old["experiment"]["remedy"][at]["name"].clone();
+        }
+        for at in 1..5 {
+            let name = format!("configuration {at}");
+            reworded["configurations"][at]["name"] = name.clone().into();
+            reworded["experiment"]["configuration"][at]["name"] = name.clone().into();
+            if at < 4 {
+                reworded["experiment"]["remedy"][at - 1]["configuration"] = name.into();
+            }
+        }
+        for other in [reworded, old] {
+            assert_eq!(numbers(&serde_json::from_value(other).unwrap()), told);
+        }
     }
 
     #[test]
@@ -281,7 +378,7 @@ mod tests {
     #[test]
     fn two_rounds_decide_nothing() {
         let two = advice([80.0, 79.0, 81.0], 2, Some(3000.0));
-        assert!(two.remedies[0].direction == Direction::Undecided && !two.saves("ECDSA P-256 certificate"));
+        assert!(two.remedies[0].direction == Direction::Undecided && !two.saves(RemedyId::EcdsaCertificate));
         assert!(two.told().ends_with("2 of 5 rounds were complete. Measure longer: --time 90."), "{}", two.told());
         let none = Advice { hit_ns: None, remedies: Vec::new(), ..two };
         let wanted = "Nothing could be compared: no round was complete in 30 s. Give it more time: --time 120.";

@@ -214,7 +214,7 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         progress.clear();
         let advice = Advice::of(&finished?.record).context("too little was measured")?;
         tell!("{}", advice.told());
-        let saves = |of: &&Considered| advice.saves(of.name) && !of.is_apart;
+        let saves = |of: &&Considered| advice.saves(of.id) && !of.is_apart;
         let wanted = if chosen.is_empty() { considered.iter().filter(saves).collect() } else { chosen };
         ensure_fault!(Input, !wanted.is_empty(), "no remedy surely saves anything here, so that there is no patch");
         return print_patch(path, &reading, &wanted);

@@ -59,8 +59,8 @@ fn advised(advice: &Advice) -> Vec<Section> {
     let rows = saved(advice, &advice.remedies).words("its price", |of| of.price.clone());
     let rows = rows.toned(Tone::Muted, undecided);
     let table = Section::titled("advice", "What the remedies save").rows(rows);
-    let measured = |name: &str| advice.remedies.iter().any(|of| of.name == name);
-    let missing = advice.read.considered.iter().filter(|of| of.here == Here::ToTry && !measured(&of.name));
+    let measured = |remedy: &ConsideredModel| advice.remedies.iter().any(|of| Some(of.id) == remedy.id());
+    let missing = advice.read.considered.iter().filter(|of| of.here == Here::ToTry && !measured(of));
     let missing: Vec<&str> = missing.map(|of| of.name.as_str()).collect();
     let missing = (!missing.is_empty()).then(|| format!("Not measured: {}.", missing.join(", ")));
     let item = |of: &Saving| Item {

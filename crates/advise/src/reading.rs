@@ -6,14 +6,13 @@ use anyhow::Result;
 use tlsdyno_base::units::{format_count, format_tenths};
 use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_record::model::ServerName;
+use tlsdyno_record::model::remedy::KEPT_S;
 use tlsdyno_record::model::workload::ReplaySpec;
 use tlsdyno_servers::installed::{AccessLog, Facts, session_line};
 use tlsdyno_traffic::trace::{LogScan, scan_log};
 
 use crate::certificate::Certificate;
 
-/// How long connections without a request are kept where that is tried: nginx's own time, seconds.
-pub(crate) const KEPT_S: u32 = 75;
 /// A log that is longer is read only if it is named.
 const LOG_BYTES_MAX: u64 = 256 << 20;
 /// What was read.

@@ -1,7 +1,10 @@
 //! What could be changed: what is tried, what is there already, and what cannot be told here.
 
 use anyhow::{Context, Result, ensure};
-use tlsdyno_record::model::{CertificateKind, ConfigurationModel, RemedyModel, ServerName, SessionCache, TlsChange};
+use tlsdyno_record::model::remedy::KEPT_S;
+use tlsdyno_record::model::{
+    CertificateKind, ConfigurationModel, RemedyId, RemedyModel, ServerName, SessionCache, TlsChange,
+};
 use tlsdyno_servers::directives::{self, CertificateFile, Setting};
 use tlsdyno_servers::driver_of;
 use tlsdyno_servers::installed::Facts;
@@ -9,13 +12,13 @@ use tlsdyno_stats::advice::{ConsideredModel, Here};
 use tlsdyno_tls::{Group, Version};
 
 use crate::certificate::Certificate;
-use crate::reading::{KEPT_S, Reading};
+use crate::reading::Reading;
 use crate::rules::{INTERMEDIATE_CIPHERS, INTERMEDIATE_SESSION_S};
 
 /// A remedy, and what becomes of it here.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Considered {
-    pub name: &'static str,
+    pub id: RemedyId,
     pub here: Here,
     /// Why that becomes of it.
     pub why: String,
@@ -30,9 +33,19 @@ pub(crate) struct Considered {
 }
 
 impl Considered {
-    fn named(name: &'static str, price: &'static str) -> Considered {
-        let settings = Vec::new();
-        Considered { name, here: Here::There, why: String::new(), price, change: None, settings, is_apart: false }
+    fn new(id: RemedyId) -> Considered {
+        let (price, settings) = (id.remedy().price, Vec::new());
+        Considered { id, here: Here::There, why: String::new(), price, change: None, settings, is_apart: false }
+    }
+
+    /// At another price than is usual.
+    fn priced(self, price: &'static str) -> Considered {
+        Considered { price, ..self }
+    }
+
+    /// What it is called.
+    pub fn title(&self) -> &'static str {
+        self.id.remedy().title
     }
 
     /// This becomes of it.
@@ -40,8 +53,14 @@ impl Considered {
         Considered { here, why: why.into(), ..self }
     }
 
+    /// It is measured as the table of remedies has it.
+    fn tried(self, why: impl Into<String>) -> Considered {
+        let change = self.id.remedy().change.clone();
+        self.changed(change, why)
+    }
+
     /// It is measured, and written as it is changed there.
-    fn tried(self, change: TlsChange, why: impl Into<String>) -> Considered {
+    fn changed(self, change: TlsChange, why: impl Into<String>) -> Considered {
         let settings = Setting::of_change(&change);
         Considered { change: Some(change), settings, ..self.is(Here::ToTry, why) }
     }
@@ -59,7 +78,8 @@ impl Considered {
     /// As a record keeps it.
     pub fn model(&self, server: ServerName) -> ConsideredModel {
         ConsideredModel {
-            name: self.name.to_owned(),
+            id: Some(self.id),
+            name: self.title().to_owned(),
             here: self.here,
             why: self.why.clone(),
             price: self.price.to_owned(),
@@ -67,11 +87,11 @@ impl Considered {
         }
     }
 
-    /// Whether this names it: each of its words is in the name.
+    /// Whether this names it: it is its id, or each of its words is in its title.
     fn is_called(&self, asked: &str) -> bool {
-        let name = self.name.to_ascii_lowercase();
+        let title = self.title().to_ascii_lowercase();
         let mut words = asked.split_whitespace().map(str::to_ascii_lowercase).peekable();
-        words.peek().is_some() && words.all(|word| name.contains(&word))
+        self.id.name() == asked.trim() || words.peek().is_some() && words.all(|word| title.contains(&word))
     }
 }
 
@@ -83,24 +103,21 @@ pub(crate) fn chosen<'a>(considered: &'a [Considered], names: &[String]) -> Resu
     let mut chosen = Vec::new();
     for name in names {
         let tried = || considered.iter().filter(|of| of.change.is_some());
-        let known = tried().map(|of| of.name).collect::<Vec<_>>().join(", ");
+        let known = tried().map(Considered::title).collect::<Vec<_>>().join(", ");
         let found = considered.iter().find(|of| of.is_called(name));
         let found = found.with_context(|| format!("`{}` names no remedy; to try here: {known}", name.trim()))?;
         let (here, why) = (found.here.name(), &found.why);
-        ensure!(found.change.is_some(), "{} is {here}: {why}. To try here: {known}", found.name);
+        ensure!(found.change.is_some(), "{} is {here}: {why}. To try here: {known}", found.title());
         chosen.push(found);
     }
     Ok(chosen)
 }
 
-/// What several are called together.
-pub(crate) const TOGETHER: &str = "together";
-
-/// The configuration of several together; `None`: of fewer than two.
+/// The configuration of several together, which is that of no remedy; `None`: of fewer than two.
 pub(crate) fn together(chosen: &[&Considered]) -> Option<ConfigurationModel> {
     let changes = chosen.iter().filter_map(|of| of.change.as_ref());
     let tls = changes.fold(TlsChange::default(), |all, change| change.over(&all));
-    let model = ConfigurationModel { name: TOGETHER.to_owned(), tls, ..ConfigurationModel::default() };
+    let model = ConfigurationModel { name: "together".to_owned(), tls, ..ConfigurationModel::default() };
     (chosen.len() > 1).then_some(model)
 }
 
@@ -141,7 +158,7 @@ pub(crate) fn considered(reading: &Reading, visitors_return: bool) -> Vec<Consid
         let (before, of) = all.split_at_mut(at);
         if let Some(same) = before.iter().find(|other| other.change.is_some() && other.change == of[0].change) {
             (of[0].change, of[0].here) = (None, Here::NotMeasured);
-            of[0].why = format!("here it changes in CPU time what \"{}\" does", same.name);
+            of[0].why = format!("here it changes in CPU time what \"{}\" does", same.title());
         }
     }
     all
@@ -156,9 +173,8 @@ pub(crate) fn unspoken_groups(reading: &Reading) -> Option<String> {
 
 fn keep_alive(reading: &Reading, visitors_return: bool) -> Considered {
     let Facts { keep_alive: [keep, requests], keep_alive_s, .. } = &reading.facts;
-    let of = Considered::named("keep-alive", "memory for each open connection");
+    let of = Considered::new(RemedyId::KeepAlive);
     let keep = keep_alive_s.map_or_else(|| keep.clone(), |seconds| format!("{seconds}s"));
-    let change = TlsChange { keep_alive_s: Some(KEPT_S), ..TlsChange::default() };
     let told = reading.hits_per_handshake().zip(reading.hits_if_kept);
     let by_log =
         told.map(|(now, then)| format!("{keep}: by the log {now:.1} hits a connection, with {KEPT_S}s {then:.1}"));
@@ -168,9 +184,9 @@ fn keep_alive(reading: &Reading, visitors_return: bool) -> Considered {
             // A patch has the time alone.
             let is_apart = reading.server == ServerName::Nginx && requests == "0";
             let by_hand = if is_apart { "; take `keepalive_requests 0` out" } else { "" };
-            Considered { is_apart, ..of.tried(change, format!("{why}{by_hand}")) }
+            Considered { is_apart, ..of.tried(format!("{why}{by_hand}")) }
         }
-        (_, Some((now, then)), Some(why)) if visitors_return && then > LONGER_GAINS * now => of.tried(change, why),
+        (_, Some((now, then)), Some(why)) if visitors_return && then > LONGER_GAINS * now => of.tried(why),
         (_, _, Some(why)) => of.is(Here::There, why),
         (Some(seconds), ..) if *seconds < KEPT_S => {
             let why =
@@ -185,29 +201,26 @@ fn keep_alive(reading: &Reading, visitors_return: bool) -> Considered {
 const LONGER_GAINS: f64 = 1.05;
 
 fn p256(reading: &Reading) -> Considered {
-    let name = "ECDSA P-256 certificate";
-    let change = TlsChange { certificate: Some(CertificateKind::P256), ..TlsChange::default() };
+    let considered = Considered::new(RemedyId::EcdsaCertificate);
     let keys: Vec<&Certificate> = reading.known_certificates().collect();
     if let Some(of) = keys.iter().find(|of| of.is_fast()) {
-        return Considered::named(name, "")
-            .is(Here::There, format!("a {} certificate is shown to whoever takes it", of.key));
+        let why = format!("a {} certificate is shown to whoever takes it", of.key);
+        return considered.priced("").is(Here::There, why);
     }
     let rsa = keys.iter().find(|of| of.curve_bits.is_none());
     if let Some(curve) = keys.iter().find(|of| of.curve_bits.is_some()) {
         let by_hand = if rsa.is_some() { "; put it in the place of that one, beside the RSA one" } else { "" };
-        let of = Considered::named(name, "128 bits of security, where the larger curve has more");
-        let of = of.tried(change, format!("the certificate is {}{by_hand}", curve.key));
+        let of = considered.priced("128 bits of security, where the larger curve has more");
+        let of = of.tried(format!("the certificate is {}{by_hand}", curve.key));
         return if rsa.is_some() { of.written(Vec::new()) } else { of };
     }
     let why = rsa.map_or("the certificate cannot be read".to_owned(), |rsa| format!("the certificate is {}", rsa.key));
     if reading.server == ServerName::Lighttpd {
-        let of = Considered::named(name, "clients before 2014 cannot connect");
-        return Considered { is_apart: true, ..of.tried(change, why + "; lighttpd shows one") };
+        let of = considered.priced("clients before 2014 cannot connect");
+        return Considered { is_apart: true, ..of.tried(why + "; lighttpd shows one") };
     }
     let file = CertificateFile::beside(&reading.facts.certificates, reading.host.as_deref(), CertificateKind::P256);
-    Considered::named(name, "a second certificate to renew; the first stays beside it, for clients before 2014")
-        .tried(change, why)
-        .written(vec![Setting::AlsoCertificate(file)])
+    considered.tried(why).written(vec![Setting::AlsoCertificate(file)])
 }
 
 /// The groups to write: hybrids that are there, that of browsers where the library has it, and the usual curves. What
@@ -236,19 +249,15 @@ fn has_group(reading: &Reading, wanted: Group) -> bool {
 
 fn group(reading: &Reading) -> Considered {
     let there = &reading.facts.groups;
-    let (name, listed) = ("X25519 for key agreement", there.join(", "));
+    let (considered, listed) = (Considered::new(RemedyId::X25519), there.join(", "));
     if there.is_empty() || has_group(reading, Group::X25519) {
         let why = if there.is_empty() { "OpenSSL's own choice has it".to_owned() } else { listed };
-        return Considered::named(name, "").is(Here::There, why);
+        return considered.priced("").is(Here::There, why);
     }
-    let price = match has_group(reading, Group::P256) {
-        true => "none",
-        false => "128 bits of security for clients that offer no more, where larger curves have 192 and more",
-    };
+    let considered = if has_group(reading, Group::P256) { considered.priced("none") } else { considered };
     let unspoken = if unspoken_groups(reading).is_some() { "; tlsdyno's client does not speak it" } else { "" };
     let why = format!("only {listed} is taken: clients that begin with X25519 are asked again{unspoken}");
-    let change = TlsChange { group: Some(Group::X25519), ..TlsChange::default() };
-    Considered::named(name, price).tried(change, why).written(vec![Setting::Groups(groups(reading))])
+    considered.tried(why).written(vec![Setting::Groups(groups(reading))])
 }
 
 /// Whether TLS 1.3 is spoken, and why, where that can be told.
@@ -265,13 +274,12 @@ fn speaks_tls13(reading: &Reading) -> Result<bool, String> {
 }
 
 fn tls13(reading: &Reading) -> Considered {
-    let of = Considered::named("TLS 1.3", "none; older clients go on with TLS 1.2");
-    let change = TlsChange { version: Some(Version::Tls13), ..TlsChange::default() };
+    let of = Considered::new(RemedyId::Tls13);
     let only = reading.facts.protocols.join(" and ");
     match speaks_tls13(reading) {
         Ok(true) => of.is(Here::There, "spoken"),
-        Ok(false) if only.is_empty() => of.tried(change, "ssl_protocols is not set: this nginx speaks none by itself"),
-        Ok(false) => of.tried(change, format!("only {only} is spoken: a handshake takes a round trip more")),
+        Ok(false) if only.is_empty() => of.tried("ssl_protocols is not set: this nginx speaks none by itself"),
+        Ok(false) => of.tried(format!("only {only} is spoken: a handshake takes a round trip more")),
         Err(why) => of.is(Here::NotMeasured, why),
     }
 }
@@ -281,15 +289,13 @@ fn has_shared_cache(reading: &Reading) -> bool {
 }
 
 fn tickets(reading: &Reading, visitors_return: bool) -> Considered {
-    let price = "their keys must be renewed, as who steals one reads what was recorded with TLS 1.2 (BCP 195)";
-    let of = Considered::named("session tickets", price);
-    let change = TlsChange { tickets: Some(true), ..TlsChange::default() };
+    let of = Considered::new(RemedyId::Tickets);
     let cache = &reading.facts.session_cache;
     match (reading.facts.tickets, has_shared_cache(reading), visitors_return) {
         (true, ..) => of.is(Here::There, "issued: visitors who come back resume"),
         (false, true, _) => of
             .is(Here::NotMeasured, format!("off; the cache ({cache}) resumes sessions of TLS 1.2 and of TLS 1.3, too")),
-        (false, false, true) => of.tried(change, format!("off, and the session cache is {cache}: nobody resumes")),
+        (false, false, true) => of.tried(format!("off, and the session cache is {cache}: nobody resumes")),
         (false, false, false) => of.is(Here::NotMeasured, RETURNING),
     }
 }
@@ -298,34 +304,28 @@ fn tickets(reading: &Reading, visitors_return: bool) -> Considered {
 const RETURNING: &str = "nobody knows how many visitors come back: name a log with --trace";
 
 fn shared_cache(reading: &Reading, visitors_return: bool) -> Considered {
-    let of = Considered::named("shared session cache", "some 250 bytes of memory a session");
-    let change = TlsChange { session_cache: Some(SessionCache::Shared), ..TlsChange::default() };
+    let of = Considered::new(RemedyId::SharedCache);
     let cache = &reading.facts.session_cache;
     match (has_shared_cache(reading), reading.facts.tickets, visitors_return) {
         (true, ..) => of.is(Here::There, cache.clone()),
         (false, true, _) => of.is(Here::NotMeasured, "tickets are on, and all clients of today take them"),
-        (false, false, true) => of.tried(change, format!("the cache is {cache}, and there are no tickets")),
+        (false, false, true) => of.tried(format!("the cache is {cache}, and there are no tickets")),
         (false, false, false) => of.is(Here::NotMeasured, RETURNING),
     }
 }
 
 /// Records below this cost too much of a larger answer, bytes.
 const SMALL_RECORD: u32 = 4096;
-const LARGEST_RECORD: u32 = 16_384;
 
 fn records(reading: &Reading) -> Option<Considered> {
     let bytes = reading.facts.record_bytes.filter(|bytes| *bytes < SMALL_RECORD)?;
-    let change = TlsChange { record_bytes: Some(LARGEST_RECORD), ..TlsChange::default() };
     let why = format!("an answer is cut into records of {bytes} bytes, each encrypted and authenticated by itself");
-    let price = "the first bytes of a large answer are read later on a slow line";
-    Some(Considered::named("TLS records of 16 KB", price).tried(change, why))
+    Some(Considered::new(RemedyId::LargeRecords).tried(why))
 }
 
 fn hybrid(reading: &Reading) -> Considered {
     let listed = &reading.facts.groups;
-    let price = "no gain in CPU time: what is recorded today cannot be read by quantum computers later";
-    let of = Considered::named("hybrid group X25519MLKEM768", price);
-    let change = TlsChange { group: Some(Group::X25519MlKem768), ..TlsChange::default() };
+    let of = Considered::new(RemedyId::HybridGroup);
     if listed.iter().any(|group| group.contains("MLKEM")) {
         return of.is(Here::There, "offered");
     }
@@ -338,15 +338,14 @@ fn hybrid(reading: &Reading) -> Considered {
             of.is(Here::There, format!("OpenSSL {major}.{minor} offers it by itself"))
         }
         Some(_) => of
-            .tried(change, "browsers offer it, and the list of groups lacks it")
+            .tried("browsers offer it, and the list of groups lacks it")
             .written(vec![Setting::Groups(groups(reading))]),
     }
 }
 
 fn early_data(reading: &Reading) -> Considered {
     let takes_any = driver_of(reading.server).capabilities.is_some_and(|able| able.early_data);
-    let price = "such requests can be repeated by whoever records them (RFC 8470): for pages that change nothing";
-    let of = Considered::named("early data", price);
+    let of = Considered::new(RemedyId::EarlyData);
     match (reading.facts.early_data, takes_any) {
         (true, _) => of.is(Here::There, "taken"),
         (false, true) => {
@@ -357,7 +356,7 @@ fn early_data(reading: &Reading) -> Considered {
 }
 
 fn chain(reading: &Reading) -> Considered {
-    let of = Considered::named("shorter chain", "none");
+    let of = Considered::new(RemedyId::ShorterChain);
     match reading.known_certificates().find(|certificate| certificate.sends_root) {
         Some(Certificate { chain: [count, _], .. }) => of
             .is(Here::NotMeasured, format!("a root is sent among {count} certificates: leave it out, clients have it")),
@@ -366,7 +365,7 @@ fn chain(reading: &Reading) -> Considered {
 }
 
 fn behind(reading: &Reading) -> Considered {
-    let of = Considered::named("keep-alive to the server behind", "some open connections there");
+    let of = Considered::new(RemedyId::KeepAliveBehind);
     let how = if reading.server == ServerName::Nginx { ": an upstream with `keepalive` keeps them" } else { "" };
     match reading.facts.passes_on {
         Some(false) => of.is(Here::NotMeasured, format!("each request opens a connection to the server behind{how}")),
@@ -375,23 +374,19 @@ fn behind(reading: &Reading) -> Considered {
     }
 }
 
-/// Those who cannot connect to what the profile *intermediate* leaves.
-const OLD_CLIENTS: &str =
-    "clients older than Chrome 49, Safari 9, Java 8u161 or Internet Explorer on Windows 10 cannot connect";
-
 fn suites(reading: &Reading) -> Option<Considered> {
     let weak = reading.facts.weak_suites.as_slice();
     let [first, second, ..] = weak else { return None };
     let count = weak.len();
     let why = format!("{count} suites up to TLS 1.2 have no forward secrecy or no AEAD (BCP 195): {first}, {second} …");
-    let of = Considered::named("fewer suites", OLD_CLIENTS).is(Here::Remark, why);
+    let of = Considered::new(RemedyId::FewerSuites).is(Here::Remark, why);
     Some(of.written(vec![Setting::Ciphers(INTERMEDIATE_CIPHERS)]))
 }
 
 /// The profile for most sites: what a client of today gets of it. It takes nothing away that is stronger: the
 /// certificates stay, a hybrid group stays, and who speaks TLS 1.3 alone goes on so.
 fn intermediate(reading: &Reading) -> Considered {
-    let of = Considered::named("TLSRef (Mozilla) intermediate", OLD_CLIENTS);
+    let of = Considered::new(RemedyId::Intermediate);
     let Facts { protocols, tickets, session_timeout_s, .. } = &reading.facts;
     let speaks = speaks_tls13(reading).unwrap_or(false);
     if protocols.as_slice() == ["TLSv1.3"] {
@@ -423,14 +418,14 @@ fn intermediate(reading: &Reading) -> Considered {
     let of = match (change == TlsChange::default(), settings.is_empty()) {
         (true, true) => of.is(Here::There, why),
         (true, false) => of.is(Here::Remark, why),
-        (false, _) => of.tried(change, why),
+        (false, _) => of.changed(change, why),
     };
     Considered { is_apart: true, ..of.written(settings) }
 }
 
 fn modern(reading: &Reading) -> Considered {
     let is_there = reading.facts.protocols == ["TLSv1.3"];
-    Considered::named("TLSRef (Mozilla) modern", "clients before 2018 cannot connect").is(
+    Considered::new(RemedyId::Modern).is(
         if is_there { Here::There } else { Here::NotMeasured },
         "TLS 1.3 alone: a client of today gets what it gets beside TLS 1.2",
     )
@@ -444,35 +439,38 @@ const SOON_DAYS: i32 = 14;
 /// What costs no CPU time, and its owner should know.
 fn remarks(reading: &Reading) -> Vec<Considered> {
     let Facts { http2, workers, connections_count, .. } = &reading.facts;
-    let remark = |name: &'static str, why: String| Considered::named(name, "").is(Here::Remark, why);
+    let remark = |id, why: String| Considered::new(id).is(Here::Remark, why);
     let http2 = (!http2).then(|| {
         let why = "off: a browser opens up to six connections to load a page, each with a handshake of its own";
-        remark("HTTP/2", why.to_owned())
+        remark(RemedyId::Http2, why.to_owned())
     });
     let cpus = reading.cpus;
     let workers = workers.filter(|count| (*count as usize) < cpus).map(|count| {
-        remark("workers on all CPUs", format!("{count} of this machine's {cpus} CPUs is all that can be used"))
+        remark(RemedyId::Workers, format!("{count} of this machine's {cpus} CPUs is all that can be used"))
             .written(vec![Setting::Processors(cpus as u32)])
     });
     let connections = connections_count.filter(|count| *count < FEW_CONNECTIONS).map(|count| {
         let why =
             format!("{count} at once, those that are kept without a request among them: who comes then must wait");
-        remark("more connections", why)
+        remark(RemedyId::MoreConnections, why)
     });
     let soon = reading.known_certificates().min_by_key(|of| of.days_left).filter(|of| of.days_left < SOON_DAYS);
     let renewal = soon.map(|of| {
         let ends = if of.days_left < 0 { "has ended".to_owned() } else { format!("ends in {} days", of.days_left) };
-        remark("renewal of the certificate", format!("the {} certificate {ends}", of.key))
+        remark(RemedyId::Renewal, format!("the {} certificate {ends}", of.key))
     });
     [http2, workers, connections, renewal].into_iter().flatten().collect()
 }
 
 /// The configurations and remedies of an experiment for those that are tried.
 pub(crate) fn models(considered: &[Considered]) -> (Vec<ConfigurationModel>, Vec<RemedyModel>) {
-    let tried = || considered.iter().filter_map(|of| Some((of.name.to_owned(), of.change.clone()?)));
-    let configuration = |(name, tls)| ConfigurationModel { name, tls, ..ConfigurationModel::default() };
-    let remedy =
-        |(name, _): (String, TlsChange)| RemedyModel { configuration: name.clone(), name, over: None, bound: false };
+    let tried = || considered.iter().filter_map(|of| Some((of, of.change.clone()?)));
+    let name = |of: &Considered| of.title().to_owned();
+    let configuration = |(of, tls)| ConfigurationModel { name: name(of), tls, ..ConfigurationModel::default() };
+    let remedy = |(of, _): (&Considered, TlsChange)| {
+        let (id, configuration) = (of.id.name().to_owned(), name(of));
+        RemedyModel { name: id, configuration, over: None, bound: false }
+    };
     (tried().map(configuration).collect(), tried().map(remedy).collect())
 }
 

@@ -1,11 +1,9 @@
 //! Recommendations of others that remedies follow: what each says, of when it is, and when it was last compared with
-//! its source. `make test-long` fails where that is a year ago.
+//! its source.
 
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
-
-/// The rules, one a line.
-const RULES: &str = include_str!("rules.txt");
+use tlsdyno_record::model::remedy::{RULES, Rule};
 
 /// Suites up to TLS 1.2 of the profile *intermediate*.
 pub(crate) const INTERMEDIATE_CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
@@ -17,12 +15,11 @@ pub(crate) const INTERMEDIATE_SESSION_S: u32 = 86_400;
 /// Each rule in a line, with its date, its source and its age in days.
 pub(crate) fn all() -> Vec<(String, i64)> {
     let today = OffsetDateTime::now_utc().date();
-    let rule = |line: &str| {
-        let [name, published, source, compared] = line.split(" | ").collect::<Vec<_>>().try_into().ok()?;
+    let rule = |Rule { name, published, source, compared }: &Rule| {
         let days = (today - Date::parse(compared, format_description!("[year]-[month]-[day]")).ok()?).whole_days();
         Some((format!("By {name}, {published}: {source}, compared on {compared}, {days} days ago."), days))
     };
-    RULES.lines().filter(|line| !line.starts_with('#')).filter_map(rule).collect()
+    RULES.into_iter().filter_map(rule).collect()
 }
 
 #[cfg(test)]
@@ -32,7 +29,7 @@ mod tests {
     #[test]
     fn a_rule_tells_its_date_its_source_and_its_age() {
         let all = all();
-        assert_eq!(all.len(), RULES.lines().filter(|line| !line.starts_with('#')).count(), "all are understood");
+        assert_eq!(all.len(), RULES.len(), "all dates are understood");
         let wanted = "June 2026: https://data.tlsref.org/guidelines/6.0.json, compared on 2026-";
         assert!(all[0].0.contains(wanted), "{all:?}");
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_base::exchange::Reach;
-use tlsdyno_record::model::CertificateKind;
+use tlsdyno_record::model::{CertificateKind, TlsChange};
 use tlsdyno_stats::Metric;
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_tls::{Group, Signer, Version};
@@ -48,6 +48,14 @@ impl Choice {
             word.parse().ok().map(Choice::Version).or_else(group)
         };
         text.split([';', '|']).next().into_iter().flat_map(str::split_whitespace).filter_map(choice).collect()
+    }
+
+    /// The one choice in which a change differs from what it changes; `None`: it differs in more, or in others.
+    pub fn of_change(change: &TlsChange) -> Option<Choice> {
+        let TlsChange { certificate, group, .. } = *change;
+        let group = group.filter(|_| certificate.is_none());
+        let choice = certificate.map(Choice::Certificate).or(group.map(Choice::Group));
+        choice.filter(|_| TlsChange { certificate, group, ..TlsChange::default() } == *change)
     }
 
     /// Whether the other is a choice in the same thing.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tlsdyno_base::exchange::Exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
@@ -125,7 +125,7 @@ impl Server {
     fn watch_processes_for_each(&mut self) -> Result<()> {
         let connected = Exchange::connect(self.address, PATIENCE)?;
         std::thread::sleep(LOOK);
-        let has_own = !self.has_changed()? || self.look(Look::OwnGroup)?.is_so;
+        let has_own = !self.has_changed()? || self.is_so(Look::OwnGroup)?;
         drop(connected);
         has_own.then_some(()).context(
             "the server began a process for a connection, and has no control group of its own: the CPU time of \
@@ -139,7 +139,25 @@ impl Server {
             Eyes::Here(watch) => watch.observe(look),
             Eyes::Worker(worker) => worker.observe(look),
             // Steps are told by what a client waits, which needs no rest.
-            Eyes::Nobody => Ok(Seen { ns: Some(0), is_so: look == Look::Rests, text: String::new() }),
+            Eyes::Nobody => Ok(match look {
+                Look::Clock | Look::AtRest => Seen::CpuNs(Some(0)),
+                Look::Rests | Look::Changed | Look::OwnGroup => Seen::IsSo(look == Look::Rests),
+                Look::About => Seen::About { command: String::new(), by_group: false },
+            }),
+        }
+    }
+
+    fn cpu_ns(&mut self, look: Look) -> Result<Option<u64>> {
+        match self.look(look)? {
+            Seen::CpuNs(ns) => Ok(ns),
+            other => bail!("the worker beside the server was asked for a time, and said {other:?}"),
+        }
+    }
+
+    fn is_so(&mut self, look: Look) -> Result<bool> {
+        match self.look(look)? {
+            Seen::IsSo(is_so) => Ok(is_so),
+            other => bail!("the worker beside the server was asked whether, and said {other:?}"),
         }
     }
 
@@ -148,14 +166,16 @@ impl Server {
     /// # Errors
     /// The worker beside it is lost.
     pub fn about(&mut self) -> Result<(&'static str, String)> {
-        let seen = self.look(Look::About)?;
+        let Seen::About { command, by_group } = self.look(Look::About)? else {
+            bail!("the worker beside the server did not say what it is");
+        };
         let accounting = match self.eyes {
             Eyes::Nobody => UNREAD,
-            _ if seen.is_so => "cgroup",
+            _ if by_group => "cgroup",
             _ => "processes",
         };
         // It may be another program's, whose passwords stand on it.
-        Ok((accounting, without_secrets(&seen.text)))
+        Ok((accounting, without_secrets(&command)))
     }
 
     /// Whether other processes serve the address now; from here on those are read.
@@ -163,22 +183,22 @@ impl Server {
     /// # Errors
     /// None of them is ours any more.
     pub fn has_changed(&mut self) -> Result<bool> {
-        Ok(self.look(Look::Changed)?.is_so)
+        self.is_so(Look::Changed)
     }
 
     /// CPU time once they rest; `None`: processes were replaced meanwhile, as by a reload, and are looked for again.
     pub fn at_rest_ns(&mut self) -> Result<Option<u64>> {
-        Ok(self.look(Look::AtRest)?.ns)
+        self.cpu_ns(Look::AtRest)
     }
 
     /// Whether it comes to rest soon after work, so that milliseconds of a step can be told from those of the next.
     pub fn comes_to_rest(&mut self) -> Result<bool> {
-        Ok(self.look(Look::Rests)?.is_so)
+        self.is_so(Look::Rests)
     }
 
     /// CPU time of its processes so far, nanoseconds.
     pub fn read_ns(&mut self) -> Result<u64> {
-        Ok(self.look(Look::Clock)?.ns.unwrap_or(0))
+        Ok(self.cpu_ns(Look::Clock)?.unwrap_or(0))
     }
 
     /// Its processes, where they are on this machine.

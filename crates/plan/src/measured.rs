@@ -11,7 +11,7 @@ use tlsdyno_cluster::array::ArrayRecord;
 use tlsdyno_cost::choice::{Choice, Told, reversed};
 use tlsdyno_cost::steps::{Resumed, StepId};
 use tlsdyno_cost::{CostRecord, Measured};
-use tlsdyno_record::model::{ConfigurationModel, Experiment, TlsChange};
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{Block, Record, Role};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::statement::FEW_ROUNDS;
@@ -222,10 +222,9 @@ fn told_of(record: &Record, rounds: &Rounds<'_>) -> Told {
 
 /// The one choice in which a configuration differs from the experiment's; `None`: it differs in more, or in others.
 fn only_choice(model: &ConfigurationModel) -> Option<Choice> {
-    let TlsChange { certificate, group, .. } = model.tls;
-    let tls = TlsChange { certificate, group: group.filter(|_| certificate.is_none()), ..TlsChange::default() };
-    let alone = ConfigurationModel { name: model.name.clone(), tls, ..ConfigurationModel::default() };
-    certificate.map(Choice::Certificate).or(group.map(Choice::Group)).filter(|_| alone == *model)
+    let (name, tls) = (model.name.clone(), model.tls.clone());
+    let alone = ConfigurationModel { name, tls, ..ConfigurationModel::default() };
+    Choice::of_change(&model.tls).filter(|_| alone == *model)
 }
 
 /// Rows of whole blocks: of the machines that end TLS, and of whoever stands before and behind them.

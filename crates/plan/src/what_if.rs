@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use tlsdyno_base::units::format_micros;
 use tlsdyno_cost::choice::{Choice, reversed};
+use tlsdyno_record::model::{RemedyId, TicketKeys};
 
 use crate::costs::Costs;
 use crate::measured::Term;
@@ -20,8 +21,11 @@ const KNOWN: &str = include_str!("../../../experiments/what-ifs.toml");
 pub(crate) struct Change {
     /// What it is asked for by.
     pub name: String,
-    /// What it is.
-    pub says: String,
+    /// What it is, for readers of the file.
+    #[serde(default)]
+    says: String,
+    /// The remedy that it is: what that changes need not be said again.
+    remedy: Option<RemedyId>,
     /// Costs that it changes: as a choice does.
     #[serde(default)]
     of: Vec<Term>,
@@ -50,12 +54,15 @@ struct File {
 /// # Errors
 /// One is not known, or the file cannot be understood.
 pub(crate) fn find(names: &[String]) -> Result<Vec<Change>> {
-    let mut known = toml::from_str::<File>(KNOWN).context("what-ifs.toml")?.change;
+    let changes = |text: &str| -> Result<Vec<Change>, toml::de::Error> {
+        Ok(toml::from_str::<File>(text)?.change.into_iter().map(Change::completed).collect())
+    };
+    let mut known = changes(KNOWN).context("what-ifs.toml")?;
     let mut asked = Vec::new();
     for name in names.iter().map(|name| name.trim()) {
         if name.ends_with(".toml") {
             let text = std::fs::read_to_string(name).with_context(|| format!("failed to read {name}"))?;
-            let own = toml::from_str::<File>(&text).with_context(|| format!("{name} is not understood"))?.change;
+            let own = changes(&text).with_context(|| format!("{name} is not understood"))?;
             asked.extend(own.iter().cloned());
             known.extend(own);
             continue;
@@ -68,6 +75,26 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<Change>> {
 }
 
 impl Change {
+    /// With what its remedy changes.
+    fn completed(self) -> Change {
+        let Some(remedy) = self.remedy.map(RemedyId::remedy) else { return self };
+        let to = self.to.or(Choice::of_change(&remedy.change));
+        let of = match (self.of.as_slice(), to) {
+            // Another signature costs nothing where a session is resumed.
+            ([], Some(Choice::Group(_))) => vec![Term::Full, Term::Resumed],
+            ([], _) => vec![Term::Full],
+            _ => self.of,
+        };
+        Change {
+            of,
+            to,
+            signature_times: self.signature_times.or(remedy.signature_times),
+            shares_keys: self.shares_keys || remedy.change.ticket_keys == Some(TicketKeys::Shared),
+            keep_alive_s: self.keep_alive_s.or(remedy.change.keep_alive_s),
+            ..self
+        }
+    }
+
     /// The site and its costs with the change; otherwise what is missing for it.
     pub fn made(&self, site: &Site, costs: &Costs, log: Option<&Path>) -> Result<(Site, Costs), String> {
         let lacks = |what: &str| format!("{}: {what}; {}", self.name, self.measured_by);

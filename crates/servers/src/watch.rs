@@ -81,32 +81,35 @@ impl Watch {
     }
 
     /// Answers a question about them.
+    ///
+    /// # Errors
+    /// None of them is left.
     pub fn observe(&mut self, look: Look) -> Result<Seen> {
-        let mut answer = Seen::default();
-        match look {
-            Look::Clock => answer.ns = self.clocks.read_ns(),
+        Ok(match look {
+            Look::Clock => Seen::CpuNs(self.clocks.read_ns()),
             Look::AtRest => {
-                answer.ns = self.clocks.at_rest_ns();
-                if answer.ns.is_none() {
+                let ns = self.clocks.at_rest_ns();
+                if ns.is_none() {
                     self.has_changed()?;
                 }
+                Seen::CpuNs(ns)
             }
             Look::Rests => {
                 let [quiet, limit] = REST;
-                answer.is_so = ProcessClocks::new(self.pids()).rest_within(limit, quiet);
+                Seen::IsSo(ProcessClocks::new(self.pids()).rest_within(limit, quiet))
             }
-            Look::Changed => answer.is_so = self.has_changed()?,
+            Look::Changed => Seen::IsSo(self.has_changed()?),
             Look::OwnGroup => {
                 let group = GroupClock::around(&self.pids());
-                answer.is_so = group.is_some();
+                let has_group = group.is_some();
                 self.clocks = group.map_or_else(|| self.clocks.clone(), Clocks::Group);
+                Seen::IsSo(has_group)
             }
-            Look::About => {
-                answer.is_so = matches!(self.clocks, Clocks::Group(_));
-                answer.text = self.pids().first().copied().map(process_tree::command_line).unwrap_or_default();
-            }
-        }
-        Ok(answer)
+            Look::About => Seen::About {
+                command: self.pids().first().copied().map(process_tree::command_line).unwrap_or_default(),
+                by_group: matches!(self.clocks, Clocks::Group(_)),
+            },
+        })
     }
 
     fn has_changed(&mut self) -> Result<bool> {
@@ -128,10 +131,11 @@ mod tests {
     fn a_process_is_seen_until_it_ends() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let mut watch = Watch::new(child.id().to_string().parse().unwrap()).unwrap();
-        assert!(watch.observe(Look::Rests).unwrap().is_so);
-        assert!(watch.observe(Look::AtRest).unwrap().ns.is_some());
-        assert_eq!(watch.observe(Look::About).unwrap().text, "sleep 60");
-        assert!(!watch.observe(Look::Changed).unwrap().is_so);
+        assert_eq!(watch.observe(Look::Rests).unwrap(), Seen::IsSo(true));
+        assert!(matches!(watch.observe(Look::AtRest).unwrap(), Seen::CpuNs(Some(_))));
+        let about = Seen::About { command: "sleep 60".to_owned(), by_group: false };
+        assert_eq!(watch.observe(Look::About).unwrap(), about);
+        assert_eq!(watch.observe(Look::Changed).unwrap(), Seen::IsSo(false));
         child.kill().unwrap();
         child.wait().unwrap();
         let error = watch.observe(Look::AtRest).unwrap_err().to_string();

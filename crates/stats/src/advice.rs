@@ -1,6 +1,7 @@
 //! What `tlsdyno advise` read of an installed server, as its records keep it beside what was measured.
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_record::model::RemedyId;
 use tlsdyno_tls::named;
 
 /// What was read, and what could be changed.
@@ -23,7 +24,10 @@ pub struct AdviceModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConsideredModel {
-    /// What it is called, and the configuration that has it.
+    /// Which it is; `None`: a record of old, which has titles only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<RemedyId>,
+    /// What it is called.
     pub name: String,
     /// What becomes of it.
     pub here: Here,
@@ -33,6 +37,13 @@ pub struct ConsideredModel {
     pub price: String,
     /// What the operator writes.
     pub lines: Vec<String>,
+}
+
+impl ConsideredModel {
+    /// Which remedy it is; `None`: one that is not known any more.
+    pub fn id(&self) -> Option<RemedyId> {
+        self.id.or_else(|| self.name.parse().ok())
+    }
 }
 
 named! {

@@ -60,21 +60,27 @@ pub fn handed_on(record: &Record) -> Vec<EarlierRun> {
     all().filter(|run| !run.shares.is_empty()).rev().take(RUNS_KEPT).collect::<Vec<_>>().into_iter().rev().collect()
 }
 
+/// What is asked, without what changes no number: the words of the question, the seed and the time.
+pub fn essence(of: &Experiment) -> Experiment {
+    let mut essence = Experiment { question: String::new(), ..of.clone() };
+    (essence.measure.seed, essence.measure.time_s, essence.measure.until_percent) = (None, 0.0, None);
+    essence
+}
+
+/// The same of a record; `None`: it is of no such experiment.
+pub fn asked(record: &Record) -> Option<Experiment> {
+    record.kind_part.of().map(essence)
+}
+
 /// Whether runs of both may be compared: they measured the same, of the same server, with the same tool, on the same
-/// machine. The seed and the time may differ. `of` may only be about to measure.
+/// machine. `of` may only be about to measure.
 pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
     let circumstances = |record: &Record| {
         let of = record.manifest.clone();
         (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version)
     };
-    let asked = |record: &Record| {
-        let mut experiment = record.kind_part.of::<Experiment>().cloned()?;
-        let measure = &mut experiment.measure;
-        (measure.seed, measure.time_s, measure.until_percent) = (None, 0.0, None);
-        Some(experiment)
-    };
-    let is_experiment = of.kind_part.of::<Experiment>().is_some();
-    is_experiment && circumstances(of) == circumstances(earlier) && asked(of) == asked(earlier)
+    let asked_of = asked(of);
+    asked_of.is_some() && circumstances(of) == circumstances(earlier) && asked_of == asked(earlier)
 }
 
 /// What the shares of a run and those of the runs before it come to, in the order of the shares; empty with fewer than
@@ -147,7 +153,8 @@ mod tests {
         let run = |seed, version: &str| {
             let mut experiment = Experiment::default();
             experiment.measure.seed = Some(seed);
-            let mut record = Record::begun_now("?", seed);
+            experiment.question = format!("What does it cost, in the words of run {seed}?");
+            let mut record = Record::begun_now(&experiment.question, seed);
             record.kind_part = KindPart::from(experiment);
             record.manifest.openssl_version = version.to_owned();
             record

@@ -265,7 +265,7 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
     let are_real = is_real(&over) && is_real(&model.configuration) && processors(&over) == Some(1.0);
     let real = ratio.filter(|of| are_real && !limited && of.low > 0.0 && of.high.is_finite());
     RemedyFinding {
-        name: model.name.clone(),
+        name: model.title().to_owned(),
         configuration: model.configuration.clone(),
         over_as_is: over == as_is,
         in_place: of(&model.configuration).is_some_and(ConfigurationModel::is_untouched),

@@ -1,3 +1,10 @@
+use std::path::Path;
+
+use tlsdyno_bench::kinds::ablation::Ablation;
+use tlsdyno_bench::kinds::find;
+use tlsdyno_record::model::Experiment;
+use tlsdyno_tls::Stage;
+
 use super::*;
 use crate::certificate::Certificate;
 
@@ -44,11 +51,11 @@ fn good() -> Facts {
 const P256: &str = "P-256";
 
 fn tried(reading: &Reading, visitors_return: bool) -> Vec<&'static str> {
-    considered(reading, visitors_return).iter().filter(|of| of.change.is_some()).map(|of| of.name).collect()
+    considered(reading, visitors_return).iter().filter(|of| of.change.is_some()).map(Considered::title).collect()
 }
 
 fn named(reading: &Reading, name: &str) -> Considered {
-    considered(reading, true).into_iter().find(|of| of.name == name).unwrap()
+    considered(reading, true).into_iter().find(|of| of.title() == name).unwrap()
 }
 
 const ECDSA: &str = "ECDSA P-256 certificate";
@@ -230,11 +237,11 @@ fn remedies_are_chosen_by_a_few_words() {
     let considered = considered(&reading, false);
     let chosen = |names: &[&str]| chosen(&considered, &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let both = chosen(&["ECDSA certificate", " tls 1.3"]).unwrap();
-    assert_eq!(both.iter().map(|of| of.name).collect::<Vec<_>>(), [ECDSA, "TLS 1.3"]);
+    assert_eq!(both.iter().map(|of| of.title()).collect::<Vec<_>>(), [ECDSA, "TLS 1.3"]);
     let model = together(&both).unwrap();
     assert_eq!((model.tls.certificate, model.tls.version), (Some(CertificateKind::P256), Some(Version::Tls13)));
     assert_eq!(together(&both[..1]), None);
-    assert_eq!(chosen(&["mozilla intermediate"]).unwrap()[0].name, INTERMEDIATE);
+    assert_eq!(chosen(&["mozilla intermediate"]).unwrap()[0].id, RemedyId::Intermediate);
     let refused = chosen(&["ticket keys"]).unwrap_err().to_string();
     assert!(refused.contains("to try here: ECDSA P-256 certificate, TLS 1.3"), "{refused}");
     assert!(chosen(&["early data"]).unwrap_err().to_string().contains("early data is not measured"));
@@ -248,6 +255,23 @@ fn each_that_is_tried_is_a_configuration_and_a_remedy() {
     assert_eq!(configurations[0].tls.certificate, Some(CertificateKind::P256));
     assert_eq!(configurations[1].tls.version, Some(Version::Tls13));
     assert!(configurations.iter().zip(&remedies).all(|(of, remedy)| of.name == remedy.configuration));
+}
+
+/// What `run remedies` measures is what the table says.
+#[test]
+fn the_experiment_of_remedies_has_the_changes_of_the_table() {
+    let experiment: Experiment = find(&Ablation, Path::new("remedies"), "one server").unwrap();
+    assert_eq!(experiment.remedies.len(), 6);
+    for model in &experiment.remedies {
+        let remedy = model.id().expect(&model.name).remedy();
+        assert_eq!(model.title(), remedy.title);
+        let has = experiment.configurations.iter().find(|of| of.name == model.configuration).unwrap();
+        let tls = has.tls.applied(&experiment.tls);
+        assert_eq!(remedy.change.applied(&tls), tls, "{}", model.name);
+        let without = has.noop.contains(Stage::Authentication).then_some(0.0);
+        let faster = has.accelerator.as_ref().and_then(|of| Some(1.0 / of.cpu_rates?));
+        assert_eq!(without.or(faster), remedy.signature_times, "{}", model.name);
+    }
 }
 
 /// What is said of configurations that are read from files, beside what an expert says.
@@ -279,7 +303,7 @@ fn configurations_are_advised_as_an_expert_would() {
         reading.cpus = 4;
         let names = |is: &dyn Fn(&Considered) -> bool| {
             let all = considered(&reading, false);
-            all.iter().filter(|of| is(of)).map(|of| of.name).collect::<Vec<_>>().join(", ")
+            all.iter().filter(|of| is(of)).map(Considered::title).collect::<Vec<_>>().join(", ")
         };
         let said = [names(&|of| of.change.is_some()), names(&|of| of.here == Here::Remark)];
         println!("{head}: {said:?}");

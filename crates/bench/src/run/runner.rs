@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use tlsdyno_base::fault::{Fault, fault_of};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
-use tlsdyno_record::model::Measure;
-use tlsdyno_record::store::{Block, Calibration, EarlierRun, Journal, Listing, Record, Store, StoreError, Warning};
+use tlsdyno_record::model::{Experiment, Measure};
+use tlsdyno_record::store::{Block, Calibration, EarlierRun, Journal, Record, Store, StoreError, Warning};
 use tlsdyno_stats::between_runs;
 
 use self::measuring::Run;
@@ -183,10 +183,11 @@ const RECORDS_LOOKED_AT: usize = 5;
 /// journal begins.
 fn earlier_runs(record: &Record) -> Vec<EarlierRun> {
     let find = || -> Result<Vec<EarlierRun>, StoreError> {
+        let Some(asked) = between_runs::asked(record) else { return Ok(Vec::new()) };
         let store = Store::open_for_reading()?;
-        let asks_the_same = |listed: &Listing| listed.finished && listed.question == record.question;
-        for listed in store.list()?.into_iter().filter(asks_the_same).take(RECORDS_LOOKED_AT) {
-            let earlier = store.load(&listed.id)?;
+        let asks_the_same = |(_, earlier): &(String, Experiment)| between_runs::essence(earlier) == asked;
+        for (id, _) in store.finished()?.into_iter().filter(asks_the_same).take(RECORDS_LOOKED_AT) {
+            let earlier = store.load(&id)?;
             if between_runs::is_another_run(record, &earlier) {
                 return Ok(between_runs::handed_on(&earlier));
             }

@@ -177,3 +177,31 @@ fn a_thin_record_is_refused_with_the_command_that_measures_it_again() {
     assert!(said.contains("`TLS 1.3, resumed, handshake` was measured in 1 round"), "{said}");
     assert!(Source::of(&cut, Some(&[])).is_ok(), "its differences serve");
 }
+
+/// Its texts may change: a plan finds what it needs by what steps and servers are.
+#[test]
+fn another_label_for_everything_changes_no_plan() {
+    let mut written = serde_json::to_value(record(vec![(server(&BOTH, &["/large"], false), BOTH[0])], ROUNDS)).unwrap();
+    let read = |written: &serde_json::Value| {
+        let record: Record = serde_json::from_value(written.clone()).unwrap();
+        Source::of(&record, None).unwrap()
+    };
+    let before = read(&written);
+    for step in written["cost"]["servers"][0]["steps"].as_array_mut().unwrap() {
+        step["name"] = "another name".into();
+    }
+    for configuration in written["configurations"].as_array_mut().unwrap() {
+        configuration["name"] = "another name".into();
+    }
+    for (field, text) in [("whole", "another name"), ("negotiated", "what people read")] {
+        written["cost"]["servers"][0][field] = text.into();
+    }
+    written["question"] = "What else?".into();
+    let after = read(&written);
+    assert_eq!(after, before);
+    assert_eq!(before.told.agreed.len(), 3);
+    for change in ["p-256", "rsa-2048", "hybrid group", "accelerator 4x"] {
+        let [before, after] = [&before, &after].map(|of| with(&costs_of(std::slice::from_ref(of)), change));
+        assert!(before.is_ok() && before == after, "{change}: {before:?} {after:?}");
+    }
+}

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::RemedyId;
+
 /// A share of the cost of a hit: what the step from one configuration to another saves, relative to the untouched
 /// server (Coarfa et al. 2006 section 3, Amdahl's law): `T_as_is * (1/T_on - 1/T_off)`, and `(c_on - c_off) / c_as_is`
 /// for CPU.
@@ -56,7 +58,7 @@ pub struct ShareClaimModel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemedyModel {
-    /// What to do, for example `ECDSA certificate`.
+    /// What to do: the id of a remedy of the table, for example `ecdsa-certificate`, or words of one's own.
     pub name: String,
     /// The configuration that has it.
     pub configuration: String,
@@ -65,4 +67,16 @@ pub struct RemedyModel {
     /// It cannot be had, it bounds what can: for example plain data for kernel or hardware TLS.
     #[serde(default)]
     pub bound: bool,
+}
+
+impl RemedyModel {
+    /// The remedy of the table that it is. Files and records of old have its title.
+    pub fn id(&self) -> Option<RemedyId> {
+        self.name.parse().ok()
+    }
+
+    /// What it is called; where a file has a title, that.
+    pub fn title(&self) -> &str {
+        self.id().filter(|id| id.name() == self.name).map_or(&self.name, |id| id.remedy().title)
+    }
 }

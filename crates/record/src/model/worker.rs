@@ -15,7 +15,7 @@ use super::job::{Held, Reply};
 use super::packed::PackedPlan;
 
 /// What both must have the same of: version of the tool, and of this contract.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/6");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/7");
 
 /// A silence of this length ends what both have with each other, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
@@ -141,16 +141,21 @@ pub enum Look {
     About,
 }
 
-/// The answer, as far as it was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Seen {
-    /// CPU time, nanoseconds.
-    pub ns: Option<u64>,
-    /// It is so.
-    pub is_so: bool,
-    /// A command line.
-    pub text: String,
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// To [`Look::Clock`] and [`Look::AtRest`]: CPU time, nanoseconds.
+    CpuNs(Option<u64>),
+    /// To [`Look::Rests`], [`Look::Changed`] and [`Look::OwnGroup`]: whether it is so.
+    IsSo(bool),
+    /// To [`Look::About`].
+    About {
+        /// The command line of the first process.
+        command: String,
+        /// They are read by their control group.
+        by_group: bool,
+    },
 }
 
 /// What a worker is to do: its part of a load.

@@ -13,6 +13,7 @@ use tlsdyno_base::private;
 
 use super::default_path;
 use super::error::StoreError;
+use super::kind_part::OfKind;
 use super::record::{Block, Record};
 
 /// Version of the tables below, kept in SQLite's `user_version`. Versions 1 to 7 were never released.
@@ -204,6 +205,21 @@ impl Store {
                 })
             })?;
             rows.collect()
+        };
+        read().map_err(|error| self.failure(error))
+    }
+
+    /// Finished records of this kind with what they were asked, newest first. What is not understood is left out.
+    pub fn finished<T: OfKind>(&self) -> Result<Vec<(String, T)>, StoreError> {
+        let query = "SELECT id, json_extract(head, ?1) FROM records
+                     WHERE finished AND json_type(head, ?1) = 'object' ORDER BY created_unix_s DESC, rowid DESC";
+        let read = || -> rusqlite::Result<Vec<(String, T)>> {
+            let mut statement = self.connection.prepare(query)?;
+            let rows = statement.query_map([format!("$.{}", T::FIELD)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let asked = |row: rusqlite::Result<(String, String)>| {
+                row.map(|(id, text)| Some((id, serde_json::from_str(&text).ok()?))).transpose()
+            };
+            rows.filter_map(asked).collect()
         };
         read().map_err(|error| self.failure(error))
     }

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use synthetic::Synthetic;
-use tlsdyno::store::{Record, Store, StoreError, read_json, write_json};
+use tlsdyno::kinds::cluster::file::ClusterExperiment;
+use tlsdyno::model::{Experiment, Server, ServerName};
+use tlsdyno::stats::between_runs::essence;
+use tlsdyno::store::{KindPart, Record, Store, StoreError, read_json, write_json};
 
 fn small() -> Record {
     Synthetic { rounds: 2, ..Synthetic::default() }.record()
@@ -34,6 +37,27 @@ fn a_record_comes_back_as_it_was() {
     assert_eq!(reader.load("last").expect("load"), record);
     let listing = &reader.list().expect("list")[0];
     assert!(listing.finished && listing.server == "nginx" && listing.question == record.question);
+}
+
+/// The words of a question may be others.
+#[test]
+fn what_was_asked_is_read_of_finished_records_the_newest_first() {
+    let directory = tempfile::tempdir().expect("directory");
+    let mut store = Store::open_at(&directory.path().join("records.sqlite")).expect("store");
+    let mut begin = |second: u64, finished: bool, kind_part: KindPart| {
+        let record = Record { created_unix_s: second, finished, kind_part, blocks: Vec::new(), ..small() };
+        store.begin(&record).expect("begin")
+    };
+    let asked = |question: &str| Experiment { question: question.to_owned(), ..Experiment::default() };
+    let first = begin(1, true, asked("What does TLS cost?").into());
+    begin(2, false, asked("What does TLS cost?").into());
+    begin(3, true, ClusterExperiment::default().into());
+    let last = begin(4, true, asked("What is the cost of TLS?").into());
+    let found: Vec<(String, Experiment)> = store.finished().expect("finished");
+    assert_eq!(found.iter().map(|(id, _)| id).collect::<Vec<_>>(), [&last, &first]);
+    assert_eq!(essence(&found[0].1), essence(&found[1].1));
+    let other = Experiment { server: Server { kind: ServerName::Haproxy, ..Server::default() }, ..asked("?") };
+    assert_ne!(essence(&other), essence(&found[1].1));
 }
 
 #[test]

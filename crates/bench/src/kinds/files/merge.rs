@@ -1,8 +1,10 @@
 //! How a file and what it extends become one table. docs/FORMAT.md tells users the rules.
 
+use std::borrow::Cow;
 use std::mem;
 use std::ops::Range;
 
+use tlsdyno_record::model::RemedyId;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
@@ -39,6 +41,7 @@ pub type MergeFault = (Range<usize>, String);
 /// `own` leaves out or renames what `base` does not have.
 pub fn merge<'t>(mut base: DeTable<'t>, mut own: DeTable<'t>) -> Result<DeTable<'t>, MergeFault> {
     own.remove(EXTENDS);
+    [&mut base, &mut own].into_iter().for_each(name_remedies);
     if let Some(without) = own.remove("without") {
         leave_all_out(&mut base, without)?;
     }
@@ -47,6 +50,25 @@ pub fn merge<'t>(mut base: DeTable<'t>, mut own: DeTable<'t>) -> Result<DeTable<
     }
     overlay(&mut base, own);
     Ok(base)
+}
+
+/// Names remedies by their ids where a file has their titles.
+fn name_remedies(table: &mut DeTable) {
+    let Some(DeValue::Array(entries)) = table.get_mut("remedy").map(Spanned::get_mut) else { return };
+    for name in entries.iter_mut().filter_map(|entry| match entry.get_mut() {
+        DeValue::Table(entry) => entry.get_mut("name"),
+        _ => None,
+    }) {
+        let id = name.get_ref().as_str().and_then(|text| text.parse::<RemedyId>().ok());
+        id.into_iter().for_each(|id| *name.get_mut() = DeValue::String(id.name().into()));
+    }
+}
+
+/// The same in a path, whose name may end before its end.
+fn with_id(path: &str) -> Cow<'_, str> {
+    let mut ends = [path.len()].into_iter().chain(path.rmatch_indices('.').map(|(dot, _)| dot));
+    let id = |end: usize| path[..end].strip_prefix("remedy.")?.parse::<RemedyId>().ok().map(|id| (id, end));
+    ends.find_map(id).map_or(path.into(), |(id, end)| format!("remedy.{id}{}", &path[end..]).into())
 }
 
 /// Key by key; `own` wins.
@@ -130,7 +152,7 @@ fn leave_all_out(base: &mut DeTable, without: Spanned<DeValue>) -> Result<(), Me
     for path in paths {
         let span = path.span();
         let fault = |message: String| (span.clone(), message);
-        let path = path.get_ref().as_str().ok_or_else(|| fault("`without` takes texts".to_owned()))?;
+        let path = &*with_id(path.get_ref().as_str().ok_or_else(|| fault("`without` takes texts".to_owned()))?);
         for (array, name) in named_at(base, path) {
             forget_numbers(base, &array, &name);
         }
@@ -208,7 +230,7 @@ fn rename_all<'t>(base: &mut DeTable<'t>, renamed: Spanned<DeValue<'t>>) -> Resu
     };
     for (path, new) in names {
         let fault = |message: String| (path.span(), message);
-        let path = path.get_ref();
+        let path = with_id(path.get_ref());
         let DeValue::String(_) = new.get_ref() else {
             return Err(fault("`rename` takes texts".to_owned()));
         };
@@ -286,6 +308,18 @@ mod tests {
 
     fn table(text: &str) -> Table {
         text.parse().unwrap()
+    }
+
+    /// Files that were written when remedies had titles only go on to work.
+    #[test]
+    fn a_remedy_is_found_by_a_title_that_it_had() {
+        let base = "remedy = [{ name = \"early-data\", over = \"a\" }, { name = \"TLS 1.3\" }, { name = \"mine\" }]";
+        let own = "[[remedy]]\nname = \"early data\"\nbound = true";
+        let wanted = "remedy = [{ name = \"early-data\", over = \"a\", bound = true }, { name = \"tls-1.3\" }, \
+                      { name = \"mine\" }]";
+        assert_eq!(merged_texts(base, own), table(wanted));
+        let own = "without = [\"remedy.early data.over\", \"remedy.TLS 1.3\", \"remedy.mine\"]";
+        assert_eq!(merged_texts(base, own), table("remedy = [{ name = \"early-data\" }]"));
     }
 
     const BASE: &str = r#"
