@@ -21,14 +21,16 @@ test: ## everything that continuous integration runs; other programs on the mach
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --workspace --exclude xtask --no-default-features --lib --bins -- -D warnings
-	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) build --quiet --workspace --bin xtask
+	$(TARGET)/debug/xtask tidy
 	RUST_TEST_THREADS=$$((2 + $$(nproc))) $(CARGO) test --workspace --lib --bins --tests
 
 check: ## what is quick of it: format, lint, unit tests, tidiness; a minute, without servers
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --quiet --workspace --lib --bins
-	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) build --quiet --workspace --bin xtask
+	$(TARGET)/debug/xtask tidy
 
 test-long: ## every server, sanitizers, valgrind, statistics, examples, commands of documents; an hour, wants quiet
 	scripts/install-packages test

@@ -284,7 +284,8 @@ mod tests {
             considered: considered.into(),
             rate_per_s: None,
         };
-        let named = |name: &str, tls| ConfigurationModel { name: name.to_owned(), tls, ..ConfigurationModel::default() };
+        let named =
+            |name: &str, tls| ConfigurationModel { name: name.to_owned(), tls, ..ConfigurationModel::default() };
         let [first, second, third] = ids.map(|id| id.remedy().change.clone());
         let mut configurations = vec![named("as is", TlsChange::default())];
         configurations.extend(ids.map(|id| named(id.remedy().title, id.remedy().change.clone())));

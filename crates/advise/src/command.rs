@@ -183,11 +183,8 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         };
         sections.extend((!has_to_try).then(|| Section::default().text(nothing)));
         let brief = args.output.results.markdown.then(|| page::brief(&read, None));
-        show(
-            args,
-            &brief.unwrap_or_else(|| Document::from_sections(sections)),
-            &serde_json::json!({ "advice": read }),
-        )?;
+        let document = brief.unwrap_or_else(|| Document::from_sections(sections));
+        show(args, &document, &serde_json::json!({ "advice": read }))?;
         return Ok(Exit::Done);
     }
     let (mut experiment, told) = experiment(args, path, &reading, &considered)?;

@@ -1,5 +1,4 @@
-//! System calls that need unsafe code and that more than the hot path wants: the lowest crate, which knows nothing of TLS.
-//! The calls of the hot path alone are in `engine/src/sys.rs`.
+//! System calls that need unsafe code, for all crates; what the hot path alone calls is in `engine/src/sys.rs`.
 #![allow(unsafe_code)]
 
 mod clock;

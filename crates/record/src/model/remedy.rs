@@ -136,7 +136,8 @@ remedies! {
     Workers: "workers-on-all-cpus", "workers on all CPUs", ""; {};
     MoreConnections: "more-connections", "more connections", ""; {};
     Renewal: "certificate-renewal", "renewal of the certificate", ""; {};
-    Accelerator: "signature-accelerator", "accelerator for private-key operations", "hardware"; {} signature_times: 0.25;
+    Accelerator: "signature-accelerator", "accelerator for private-key operations", "hardware";
+        {} signature_times: 0.25;
     EndlessAccelerator: "endless-accelerator", "an accelerator without limits", "nobody sells one";
         {} signature_times: 0.0;
     PlainData: "plain-data", "plain data, the bound of kernel or hardware TLS", "it cannot be had itself"; {};

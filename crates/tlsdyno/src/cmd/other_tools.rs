@@ -86,8 +86,8 @@ fn counterpart(flag: &str) -> Option<&'static str> {
     COUNTERPARTS.iter().find(|(flags, _)| flags.contains(&flag)).map(|(_, here)| *here)
 }
 
-/// Answers an error of a load with the counterpart of another tool's flag. `arguments` are the words after the program's
-/// name.
+/// Answers an error of a load with the counterpart of another tool's flag. `arguments` are the words after the name of
+/// the program.
 pub fn explain(error: &Error, of: &mut Command, arguments: &[String]) -> Option<Error> {
     let said = OF_LOAD.contains(&of.get_name()).then(|| said(error, of, arguments)).flatten();
     Some(of.error(ErrorKind::UnknownArgument, said?))

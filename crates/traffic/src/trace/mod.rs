@@ -1,8 +1,8 @@
 //! Workloads: what is requested, by whom, in which order, and the files that the server needs for it.
 //!
-//! [`make`] turns a [`WorkloadSpec`] into a [`ServedWorkload`]; the runner writes its files with [`write_docroot`] and the load
-//! process makes the same site again from the same description. docs/WORKLOADS.md says what each workload is and where
-//! its numbers come from.
+//! [`make`] turns a [`WorkloadSpec`] into a [`ServedWorkload`]; the runner writes its files with [`write_docroot`] and
+//! the load process makes the same workload again from the same description. docs/WORKLOADS.md says what each workload
+//! is and where its numbers come from.
 
 mod access_log;
 mod cdnow;

@@ -17,6 +17,9 @@ use crate::report::text::{
     capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label,
 };
 
+/// What some records answer.
+type Answer = fn(&Summary) -> Option<String>;
+
 /// Answers the record's question, without claiming what the intervals do not support: by what only this question has,
 /// then by the first of those that it has.
 pub fn answer(summary: &Summary) -> String {
@@ -31,7 +34,7 @@ pub fn answer(summary: &Summary) -> String {
     // Shares that nobody named are by-products of an experiment that asks for something else.
     let asks_for_shares = shares.iter().any(|share| share.stage == MISSING);
     let has_none = shares.is_empty();
-    let others: [(bool, fn(&Summary) -> Option<String>); 4] = [
+    let others: [(bool, Answer); 4] = [
         (has_none, instrument),
         (!asks_for_shares, from_comparisons),
         (!asks_for_shares, from_remedies),

@@ -168,10 +168,8 @@ fn bars(machines: &Machines) -> Option<Chart> {
     };
     let words: Vec<String> = machines.rows.iter().map(in_words).collect();
     let words = format!("Bars of hits per second on {}: {}.", machines.machines.join(" / "), words.join(", "));
-    Some(
-        Chart::new("machines", height, rows, body)?
-            .described(format!("Hits per second on each machine.{scale}"), words),
-    )
+    let chart = Chart::new("machines", height, rows, body)?;
+    Some(chart.described(format!("Hits per second on each machine.{scale}"), words))
 }
 
 fn shares(machines: &Machines) -> Option<Section> {
