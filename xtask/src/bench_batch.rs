@@ -91,9 +91,6 @@ fn thread_cpu() -> Duration {
 }
 
 /// Measures and prints both tables.
-///
-/// # Errors
-/// A decryption fails.
 pub fn run(arguments: &Arguments) -> Result<()> {
     println!("| RSA | batch | µs each | a second of one CPU | speed-up | published |\n|---:|---:|---:|---:|---:|---:|");
     let mut measured = None;

@@ -47,9 +47,9 @@ pub struct Row {
     operation: &'static Operation,
     /// Client CPU per operation in microseconds, one for each round.
     client_us: Vec<f64>,
-    /// Share of the time that the client was on its CPU, likewise.
+    /// Share of the time that the client was on its CPU, one for each round.
     client_busy: Vec<f64>,
-    /// Server CPU likewise.
+    /// Server CPU per operation in microseconds, one for each round.
     server_us: Vec<f64>,
     operations: u64,
     logged: Logged,
@@ -83,7 +83,6 @@ pub fn run(effort: &Effort) -> Result<()> {
     Ok(())
 }
 
-/// All rounds of one operation.
 fn measure_operation(operation: &'static Operation, server: &Server, effort: &Effort) -> Result<Vec<Row>> {
     let empty = |client| Row {
         client,

@@ -35,12 +35,10 @@ pub struct Effort {
     bodies: u64,
 }
 
-/// MiB of one body.
 const BODY_MIB: u64 = 64;
-/// Fewer have no 95 % interval.
+/// Minimum number of rounds for a 95 % interval.
 const ROUNDS_MIN: usize = 6;
 
-/// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// Connections; their sessions are TLS 1.3 tickets.
@@ -63,7 +61,6 @@ impl Work {
     }
 }
 
-/// A dispatcher and what it cost.
 struct Subject {
     name: &'static str,
     /// Sessions pass that its table can learn.

@@ -29,7 +29,6 @@ pub struct Arguments {
     reuse: String,
 }
 
-/// What loads the server.
 const ARMS: [&str; 3] = ["one loop on CPU 1", "two threads", "two processes"];
 
 /// What came of one of them: hits a second, and hits for each CPU-second of the load.

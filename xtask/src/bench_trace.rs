@@ -26,7 +26,6 @@ const REPEATS: usize = 100;
 /// Users of the synthetic log, with 100 requests each.
 const USERS: &str = "10000";
 
-/// A log to read.
 struct Log {
     name: &'static str,
     path: PathBuf,

@@ -80,16 +80,13 @@ fn make_test(name: &'static str, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One row of the table.
 struct Check {
     name: String,
     program: PathBuf,
     arguments: Vec<String>,
 }
 
-/// How a check ended.
 struct Outcome {
-    /// Why it failed, if it did.
     failure: Option<String>,
     took: Duration,
     tries: u32,

@@ -23,10 +23,9 @@ pub struct Nginx {
 
 /// How nginx is to be.
 pub struct Settings<'a> {
-    /// Where it is to stay; all CPUs if `None`.
+    /// CPU that nginx is confined to; `None`: all CPUs.
     pub cpu: Option<&'a str>,
     pub workers: u32,
-    /// Connections of each worker.
     pub connections: u32,
     /// Directives for http, its servers among them.
     pub http: &'a str,
@@ -49,9 +48,6 @@ pub fn free_ports(count: usize) -> Result<Vec<u16>> {
 
 impl Nginx {
     /// Starts it on the files in `directory`, which [`directory`] made.
-    ///
-    /// # Errors
-    /// It is not installed, or does not start.
     pub fn start(directory: TempDir, settings: &Settings) -> Result<Nginx> {
         let program = process::find("nginx").context("nginx is missing; run `scripts/install-packages bench`")?;
         fs::write(directory.path().join("nginx.conf"), configuration(settings))?;
@@ -85,18 +81,15 @@ impl Nginx {
         Nginx::start(directory, &Settings { cpu: None, workers, connections, http: &http, port })
     }
 
-    /// A file in its directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The first of its workers.
     pub fn worker(&self) -> Result<u32> {
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.master.id()))?;
         Ok(children.split_whitespace().next().context("nginx has no worker")?.parse()?)
     }
 
-    /// `reload`, or another of its signals.
     pub fn signal(&self, name: &str) -> Result<()> {
         let status = on_files(&mut Command::new(&self.program), &self.directory).args(["-s", name]).status()?;
         ensure!(status.success(), "nginx refused the signal {name}");

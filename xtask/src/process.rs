@@ -90,7 +90,6 @@ pub fn memory_bytes(process: u32, name: &str) -> Result<u64> {
     Ok(line.split_whitespace().next().context("no number")?.parse::<u64>()? * 1024)
 }
 
-/// Sockets that a process has open.
 pub fn sockets(process: u32) -> Result<u64> {
     let is_socket = |path: &Path| fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
     Ok(fs::read_dir(format!("/proc/{process}/fd"))?.flatten().filter(|entry| is_socket(&entry.path())).count() as u64)

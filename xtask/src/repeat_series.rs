@@ -37,7 +37,7 @@ struct Estimate {
     /// Ends of the interval of this run alone.
     low: f64,
     high: f64,
-    /// Those of the interval that is to hold for other runs too; the run's own until enough runs are known.
+    /// Ends of the interval that is to hold for other runs too; the run's own until enough runs are known.
     others_low: f64,
     others_high: f64,
 }

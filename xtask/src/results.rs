@@ -47,7 +47,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The pages of docs/.
 fn pages() -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(workspace().join("docs")).context("list docs/")?;
     let paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;

@@ -10,25 +10,18 @@ use tlsdyno::satellites::SATELLITES;
 
 use crate::process::{self, Ending};
 
-/// Where the workspace is.
 pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a directory of the workspace")
 }
 
 /// The program that the environment variable TLSDYNO names, or the one beside this program, built in the same profile.
-///
-/// # Errors
-/// There is none.
 pub fn built() -> Result<PathBuf> {
     let path = named().map_or_else(|| std::env::current_exe().map(|path| path.with_file_name("tlsdyno")), Ok)?;
     ensure!(path.is_file(), "{} is missing; run `make build` first", path.display());
     Ok(path)
 }
 
-/// The same, brought up to date first if the variable names none.
-///
-/// # Errors
-/// It does not build.
+/// The program of [`built`], brought up to date first if the variable TLSDYNO names none.
 pub fn build() -> Result<PathBuf> {
     if named().is_none() {
         let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
@@ -57,9 +50,6 @@ fn cargo_build(arguments: &[&str]) -> Result<()> {
 }
 
 /// The program of tests in `crates/tlsdyno/tests/NAME`, brought up to date.
-///
-/// # Errors
-/// It does not build.
 pub fn build_tests(name: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.args(["test", "-p", "tlsdyno", "--no-run", "--quiet", "--message-format=json"]);
@@ -78,9 +68,6 @@ pub fn target() -> PathBuf {
 
 /// What an example of tlsdyno prints, whose first argument is the program. Both are built for debugging, and what cargo
 /// and the example say on standard error is seen.
-///
-/// # Errors
-/// It does not build, or cannot be started.
 pub fn example(name: &str, arguments: &[String]) -> Result<Output> {
     cargo_build(&["--profile", "dev", "--example", name])?;
     let directory = target().join("debug");
@@ -91,9 +78,6 @@ pub fn example(name: &str, arguments: &[String]) -> Result<Output> {
 }
 
 /// The JSON that a command of tlsdyno prints.
-///
-/// # Errors
-/// It fails, for the reason that it says on standard error, or prints something else.
 pub fn json(command: &mut Command) -> Result<Value> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {command:?}"))?;
     // 8: the numbers are not what was asked for, as where a dispatcher keeps no sessions. They say so.
@@ -103,9 +87,6 @@ pub fn json(command: &mut Command) -> Result<Value> {
 }
 
 /// A built-in server on one CPU that serves this directory, and its address.
-///
-/// # Errors
-/// It does not start.
 pub fn serve(program: &Path, cpu: &str, docroot: &Path, arguments: &[&str]) -> Result<(Ending, String)> {
     let mut command = Command::new("taskset");
     command.args(["-c", cpu]).arg(program).args(["serve", "--print-address", "--docroot"]).arg(docroot);
@@ -131,12 +112,10 @@ impl Load {
         Ok(Load(Ending(child)))
     }
 
-    /// The number of its process.
     pub fn process(&self) -> u32 {
         self.0.0.id()
     }
 
-    /// How it ended, if it has.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.0.0.try_wait()?)
     }

@@ -145,7 +145,6 @@ impl Events {
         Ok(events)
     }
 
-    /// What was noted.
     fn read(&self) -> Result<String> {
         Ok(fs::read_to_string(Path::new(INSTANCE).join("trace"))?)
     }

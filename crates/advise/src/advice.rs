@@ -9,68 +9,61 @@ use tlsdyno_stats::advice::{AdviceModel, ConsideredModel};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::statement::{FEW_ROUNDS, direction};
 
-/// What a hit of the first configuration that this is true of costs in each round.
+/// Cost of a hit in each round, of the first configuration that satisfies the predicate.
 type ColumnOf<'a> = dyn Fn(&dyn Fn(&Configuration) -> bool) -> Option<Column> + 'a;
 
-/// A remedy that saves less than this part of a CPU is not worth a change for its CPU time alone.
+/// Minimum saving, as a part of a CPU, for a remedy to be worth a change for its CPU time alone.
 const WORTH_CPUS: f64 = 0.05;
-/// Longer than this nobody measures for one remedy, seconds.
+/// Maximum measuring time that is suggested for one remedy, seconds.
 const LONGEST_S: f64 = 3_600.0;
 
-/// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Advice {
-    /// What was read.
     #[serde(flatten)]
     pub read: AdviceModel,
-    /// Server CPU of a hit, nanoseconds; `None`: no round was complete.
+    /// Server CPU time of a hit, nanoseconds; `None`: no round was complete.
     pub hit_ns: Option<Estimate>,
-    /// What of that is TLS; `None`: plain HTTP was not measured.
+    /// TLS part of `hit_ns`; `None`: plain HTTP was not measured.
     pub tls_ns: Option<Estimate>,
-    /// Those that were measured, in the order in which they are advised.
+    /// The measured remedies, in the order of advice.
     pub remedies: Vec<Saving>,
-    /// What the chosen ones save together.
     pub together: Option<Together>,
-    /// The bound on measuring, seconds.
+    /// Limit of the measuring time, seconds.
     pub time_s: f64,
 }
 
-/// What several remedies save together, nanoseconds of a hit.
+/// Saving of several remedies together, nanoseconds per hit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Together {
-    /// What the single ones save, added up.
+    /// Sum of the savings of the single remedies.
     pub predicted_ns: Estimate,
     pub measured_ns: Estimate,
     /// Measured less predicted.
     pub more_ns: Estimate,
-    /// Whether it is more.
+    /// Whether they save more together than predicted.
     pub direction: Direction,
-    /// What those are called.
     pub names: Vec<String>,
 }
 
-/// What a remedy saves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Saving {
     #[serde(skip)]
     pub id: RemedyId,
-    /// What it is called.
     pub name: String,
-    /// Server CPU of a hit, nanoseconds; below 0: it costs more.
+    /// Server CPU time saved per hit, nanoseconds; below 0: the remedy costs more.
     pub ns: Estimate,
-    /// Bigger: it saves; the one verdict that there is.
+    /// Bigger: it saves. All texts follow this one verdict.
     pub direction: Direction,
-    /// Rounds that it was compared in.
+    /// Rounds that have both configurations.
     pub rounds: u32,
-    /// What measuring takes until it can be decided, seconds; `None`: it is decided, or an hour does not do.
+    /// Measuring time until the saving is decided, seconds; `None`: it is decided already, or needs more than an hour.
     pub needs_s: Option<f64>,
     pub price: String,
-    /// What the operator writes.
     pub lines: Vec<String>,
 }
 
 impl Advice {
-    /// Of a record of an installed server; `None`: nobody asked for advice.
+    /// Of a record of an installed server; `None`: no advice was requested.
     pub fn of(record: &Record) -> Option<Advice> {
         let experiment = record.kind_part.of::<Experiment>()?;
         let read: AdviceModel = serde_json::from_value(experiment.advice.clone()?).ok()?;
@@ -109,7 +102,7 @@ impl Advice {
         Some(Advice { read, hit_ns, tls_ns, remedies, together, time_s })
     }
 
-    /// Whether a remedy surely saves something.
+    /// The remedy saves something beyond doubt.
     pub fn saves(&self, id: RemedyId) -> bool {
         self.remedies.iter().any(|of| of.id == id && of.direction == Direction::Bigger)
     }
@@ -142,7 +135,7 @@ impl Advice {
             .map_or(String::new(), |tls| format!("TLS takes {} of this server's CPU time.", percent(tls, hit_ns)))
     }
 
-    /// Of the remedy that saves most, and surely something.
+    /// `best`: the remedy that saves most, beyond doubt.
     fn verdict(&self, best: &Saving, hit_ns: Estimate) -> String {
         let rivals = self.remedies.iter().filter(|of| of.id != best.id && of.ns.high >= best.ns.low);
         let rivals: Vec<&str> = rivals.map(|of| of.name.as_str()).collect();
@@ -186,7 +179,7 @@ impl Advice {
     }
 }
 
-/// The chosen ones: those whose changes the configuration has that is of no single remedy.
+/// Measured by the configuration whose changes are not those of any single remedy.
 fn together(experiment: &Experiment, as_is: &Column, column: &ColumnOf<'_>) -> Option<Together> {
     let models = || experiment.configurations.iter().filter(|model| model.tls != TlsChange::default());
     let of_one = |model: &&ConfigurationModel| experiment.remedies.iter().any(|of| of.configuration == model.name);
@@ -212,8 +205,8 @@ fn together(experiment: &Experiment, as_is: &Column, column: &ColumnOf<'_>) -> O
     })
 }
 
-/// What measuring takes until a saving is decided, seconds: five rounds, or as many as make its interval narrower than
-/// it is. `None`: more than an hour.
+/// Measuring time until a saving is decided, seconds: five rounds, or as many as make its interval narrower than the
+/// saving. `None`: more than an hour.
 fn needed_s(ns: Estimate, rounds: u32, time_s: f64) -> Option<f64> {
     let times = if rounds < FEW_ROUNDS || !ns.half_width().is_finite() {
         f64::from(FEW_ROUNDS + 1) / f64::from(rounds)
@@ -231,7 +224,7 @@ fn percent(ns: Estimate, of: Estimate) -> String {
     ns.divided_by(of).scaled(100.0).with_interval(|percent| format!("{percent:.1}")).replacen(' ', " % ", 1)
 }
 
-/// CPU time of a hit as CPUs at a rate, with its interval.
+/// CPU time per hit times the rate of hits, with its interval.
 pub(crate) fn cpus(ns: Estimate, rate: f64) -> String {
     ns.scaled(rate / 1e9).with_interval(|cpus| format!("{cpus:.3}"))
 }
@@ -266,7 +259,7 @@ mod tests {
         Advice { read, hit_ns, tls_ns, remedies: vec![saving], together: None, time_s: 30.0 }
     }
 
-    /// Three remedies, of which the last two are measured together, too; each hit costs less with each of them.
+    /// Three remedies, each of which saves something; the last two are also measured together.
     fn record() -> Record {
         let ids = [RemedyId::EcdsaCertificate, RemedyId::Tickets, RemedyId::Tls13];
         let considered = ids.map(|id| ConsideredModel {
@@ -316,7 +309,7 @@ mod tests {
         Record { finished: true, kind_part: experiment.into(), ..record }
     }
 
-    /// The titles of remedies may change, and records of old have nothing but titles.
+    /// The titles of remedies may change, and older records have titles only.
     #[test]
     fn advice_finds_remedies_by_their_ids_and_those_of_old_by_their_titles() {
         let numbers = |record: &Record| {

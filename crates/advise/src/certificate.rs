@@ -9,26 +9,22 @@ use openssl::pkey::Id;
 use openssl::x509::X509;
 use tlsdyno_base::input;
 
-/// A certificate with its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
-    /// `RSA-2048`, `P-256`.
+    /// As `RSA-2048`, `P-256`.
     pub key: String,
-    /// Bits of the elliptic curve that the key is on; `None`: on none.
+    /// Size of the elliptic curve of the key; `None`: not an elliptic-curve key.
     pub curve_bits: Option<u32>,
-    /// Certificates that are sent, and their bytes.
+    /// Number of certificates that are sent, and their bytes.
     pub chain: [usize; 2],
     /// The chain ends with a root, which clients have themselves.
     pub sends_root: bool,
-    /// Days until it ends.
+    /// Until it expires; negative: expired.
     pub days_left: i32,
 }
 
 impl Certificate {
-    /// The first of a file with what follows it.
-    ///
-    /// # Errors
-    /// The file cannot be read, or holds none.
+    /// The first certificate of a PEM file, with the chain that follows it.
     pub fn read(path: &Path) -> Result<Certificate> {
         let chain = X509::stack_from_pem(&input::read(path, input::TEXT_BYTES_MAX)?)?;
         let first = chain.first().with_context(|| format!("{} holds no certificate", path.display()))?;
@@ -54,12 +50,11 @@ impl Certificate {
         })
     }
 
-    /// Its signatures cost as little as those on P-256 do.
+    /// Its signatures are as cheap as those on P-256.
     pub fn is_fast(&self) -> bool {
         self.curve_bits.is_some_and(|bits| bits <= 256)
     }
 
-    /// In a few words.
     pub fn told(&self) -> String {
         let [count, bytes] = self.chain;
         let root = if self.sends_root { ", with a root that clients have" } else { "" };

@@ -100,7 +100,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Reads, and measures where a configuration is named.
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.config {
         None => read_all(args),
@@ -113,7 +112,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
 }
 
-/// What is installed here, and what its files say.
+/// Lists the installed servers, and what their files say.
 fn read_all(args: &Args) -> Result<Exit> {
     let found = found::all();
     ensure_fault!(
@@ -142,7 +141,6 @@ fn read_all(args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Reads its files, and says how long that took.
 fn read(args: &Args, path: &Path) -> Result<Reading> {
     let began = Instant::now();
     let read = Reading::of(path, args.server, args.host.as_deref(), args.trace.as_deref()).or_fault(Fault::Input)?;
@@ -150,7 +148,7 @@ fn read(args: &Args, path: &Path) -> Result<Reading> {
     Ok(read)
 }
 
-/// What was read, as a record keeps it and every page shows it.
+/// As records keep it and every page shows it.
 fn read_model(reading: &Reading, considered: &[Considered], rate: Option<f64>) -> AdviceModel {
     let log = session_line(reading.server, &reading.facts.access_logs)
         .map(|line| format!("A log that tells of sessions: {line}"));
@@ -223,7 +221,6 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
     perform_and_keep(&Advised, &args.output.results, &run, pasted).map(|(exit, _)| exit)
 }
 
-/// Prints the lines of these remedies as a patch of the reader's files.
 fn print_patch(path: &Path, reading: &Reading, remedies: &[&Considered]) -> Result<Exit> {
     let settings: Vec<Setting> = remedies.iter().flat_map(|of| of.settings.clone()).collect();
     let patch = patch(path, reading.server, &settings).or_fault(Fault::Input)?;
@@ -237,7 +234,7 @@ fn print_patch(path: &Path, reading: &Reading, remedies: &[&Considered]) -> Resu
     Ok(Exit::Done)
 }
 
-/// Prints a document, or what it is about, as it is asked for.
+/// In the format that the flags ask for.
 fn show(args: &Args, document: &Document, json: &impl Serialize) -> Result<()> {
     let results = &args.output.results;
     tlsdyno_base::output::print(match (results.json, results.markdown) {
@@ -247,7 +244,6 @@ fn show(args: &Args, document: &Document, json: &impl Serialize) -> Result<()> {
     })
 }
 
-/// The server as it is, each remedy that is tried, and plain HTTP, on a copy.
 fn experiment(
     args: &Args,
     path: &Path,

@@ -42,13 +42,13 @@ impl Kind for Advised {
     }
 }
 
-/// Its numbers; without advice where nobody asked for any.
+/// Its numbers; without advice where none was requested.
 struct AdvisedSummary {
     advice: Option<Advice>,
     summary: Summary,
 }
 
-/// What an ablation tells, with the advice.
+/// Results of an ablation with the advice.
 #[derive(Serialize)]
 struct Results<'a> {
     advice: &'a Advice,

@@ -10,7 +10,7 @@ use tlsdyno_stats::advice::{AdviceModel, ConsideredModel, Here};
 
 use crate::advice::{Advice, Saving, Together, cpus};
 
-/// What was read, and what would be tried.
+/// What was read, and the remedies that would be tried.
 pub(crate) fn reading(read: &AdviceModel) -> Vec<Section> {
     let rows = Rows::new(&read.considered)
         .words("remedy", |of| of.name.clone())
@@ -20,7 +20,7 @@ pub(crate) fn reading(read: &AdviceModel) -> Vec<Section> {
     vec![facts, Section::titled("considered", "What could be changed").rows(rows).notes(read.notes.clone())]
 }
 
-/// Rows of a table to paste.
+/// Maximum number of rows of a table to paste.
 const BRIEF_ROWS: usize = 4;
 
 /// Ten lines at most, to paste: the answer, what the server is, and the first remedies with the lines to write.
@@ -46,14 +46,14 @@ pub(crate) fn brief(read: &AdviceModel, advice: Option<&Advice>) -> Document {
     Document { answer, ..Document::from_sections([table.on(Medium::Terminal)]) }
 }
 
-/// The document of the record, of which only `brief` is pasted.
+/// The document of a record, for which only `brief` is offered to paste.
 pub(crate) fn pasted(of_record: Document, brief: Document) -> Document {
     let rest = of_record.sections.into_iter().map(|section| section.on(Medium::Page));
     let sections = brief.sections.into_iter().chain(rest).collect();
     Document { answer: brief.answer, sections, ..of_record }
 }
 
-/// What was measured, in one order, with the lines to write.
+/// Results in the order of advice, with the lines to write.
 fn advised(advice: &Advice) -> Vec<Section> {
     let undecided = |of: &Saving| of.direction == Direction::Undecided;
     let rows = saved(advice, &advice.remedies).words("its price", |of| of.price.clone());
@@ -75,7 +75,6 @@ fn advised(advice: &Advice) -> Vec<Section> {
     vec![table.notes(advice.together.as_ref().map(together).into_iter().chain(missing)), lines]
 }
 
-/// What the remedies save as far as it was measured, for the screen; empty while nothing can be compared.
 pub(crate) fn so_far(advice: &Advice) -> String {
     let table = saved(advice, &advice.remedies).table();
     let table = terminal::table_text(&table, Style { rich: false, ..Style::of_stderr() });
@@ -84,7 +83,6 @@ pub(crate) fn so_far(advice: &Advice) -> String {
         .map_or_else(String::new, |hit| format!("a hit takes {} µs\n{table}", hit.with_interval(format_micros)))
 }
 
-/// What remedies save.
 fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
     let hit_ns = advice.hit_ns.map_or(f64::NAN, |hit| hit.value);
     let verdict = |of: &Saving| match (of.direction, of.needs_s) {
@@ -103,7 +101,6 @@ fn saved<'a>(advice: &'a Advice, remedies: &'a [Saving]) -> Rows<'a, Saving> {
     rows.words("", verdict)
 }
 
-/// What several save together, in a sentence.
 fn together(of: &Together) -> String {
     let us = |ns: Estimate| ns.with_interval(format_micros) + " µs";
     let verdict = match of.direction {

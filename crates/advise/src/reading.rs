@@ -13,9 +13,8 @@ use tlsdyno_traffic::trace::{LogScan, scan_log};
 
 use crate::certificate::Certificate;
 
-/// A log that is longer is read only if it is named.
+/// Maximum size of a log that is read without being named, bytes.
 const LOG_BYTES_MAX: u64 = 256 << 20;
-/// What was read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub path: PathBuf,
@@ -23,24 +22,20 @@ pub(crate) struct Reading {
     pub host: Option<String>,
     pub others: Vec<String>,
     pub facts: Facts,
-    /// Of each file of certificates, or why it cannot be read.
+    /// For each file of certificates its first one, or why it cannot be read.
     pub certificates: Vec<Result<Certificate, String>>,
-    /// What the program says of itself, and which OpenSSL it runs with.
+    /// The program's version, and that of its OpenSSL.
     pub version: String,
-    /// The log, or why none was read. Connections close as the server closes them.
+    /// The log, or why none was read. Connections are taken to end after the server's keep-alive time.
     pub log: Result<LogScan, String>,
-    /// Hits for each connection by the log, were connections kept for [`KEPT_S`].
+    /// Hits per connection by the log, if connections were kept for [`KEPT_S`].
     pub hits_if_kept: Option<f64>,
-    /// CPUs of this machine.
     pub cpus: usize,
 }
 
 impl Reading {
-    /// Of the server of this host. `kind`: whose configuration it is, where that is said. `trace`: its log, where it is
-    /// another than the configuration names.
-    ///
-    /// # Errors
-    /// The configuration, or the log that was named, cannot be read.
+    /// `kind`: server that the configuration is for, if known. `asked`: the host. `trace`: the log, where it is another
+    /// than the configuration names. Fails where the configuration, or the named log, cannot be read.
     pub fn of(path: &Path, kind: Option<ServerName>, asked: Option<&str>, trace: Option<&Path>) -> Result<Reading> {
         let installed = installed_server::read(path, kind)?;
         let choice = installed.site.chosen(asked)?;
@@ -76,34 +71,31 @@ impl Reading {
         })
     }
 
-    /// The certificates that could be read.
     pub fn known_certificates(&self) -> impl Iterator<Item = &Certificate> {
         self.certificates.iter().flatten()
     }
 
-    /// `[3, 0]` of `nginx/1.22.1, OpenSSL 3.0.11`.
     pub fn openssl(&self) -> Option<[u32; 2]> {
         version_behind(&self.version, "OpenSSL ")
     }
 
-    /// `[1, 22]` of the same.
+    /// `[1, 22]` of `nginx/1.22.1`.
     pub fn nginx(&self) -> Option<[u32; 2]> {
         version_behind(&self.version, "nginx/")
     }
 
-    /// Requests for each connection, by the log.
+    /// By the log, for each connection.
     pub fn hits_per_handshake(&self) -> Option<f64> {
         self.log.as_ref().ok().map(|log| log.hits_per_connection)
     }
 
-    /// Requests a second, on average over the log.
     pub fn mean_rate_per_s(&self) -> Option<f64> {
         let log = self.log.as_ref().ok()?;
         let (from, to) = log.read.time_range_s?;
         (to > from).then(|| log.hits as f64 / (to - from) as f64)
     }
 
-    /// Names with their values, the one first that decides every advice.
+    /// Names with their values, the most important one for the advice first.
     pub fn told(&self) -> Vec<(String, String)> {
         let Facts { protocols, groups, ciphers, keep_alive: [keep, requests], .. } = &self.facts;
         let or = |list: &[String], otherwise: &str| match list {
@@ -150,7 +142,6 @@ impl Reading {
         told.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// What the server is, in a line.
     pub fn brief(&self) -> String {
         let certificates: Vec<String> = self.known_certificates().map(|of| of.key.to_string()).collect();
         let Facts { protocols, session_cache, tickets, .. } = &self.facts;
@@ -207,8 +198,7 @@ impl Reading {
     }
 }
 
-/// A log, with connections that close after so many seconds without a request, without other sites than the one asked
-/// for.
+/// `keep_alive_s`: time without a request after which a connection ends; `asked`: the site whose requests count.
 fn scan(path: &Path, keep_alive_s: u32, asked: Option<&str>) -> Result<LogScan> {
     scan_log(path, &[], &ReplaySpec { keep_alive_s, site: asked.map(str::to_owned), ..ReplaySpec::default() })
 }
@@ -220,7 +210,7 @@ fn version_behind(text: &str, name: &str) -> Option<[u32; 2]> {
     Some([numbers.next()??, numbers.next()??])
 }
 
-/// The first log that is there and not too long.
+/// The first log that exists and is not too long.
 fn log_of(logs: &[AccessLog], keep_alive_s: u32, asked: Option<&str>) -> Result<LogScan, String> {
     let log = logs.first().ok_or("the configuration names no log")?;
     let path = Path::new(&log.path);

@@ -15,20 +15,20 @@ use crate::certificate::Certificate;
 use crate::reading::Reading;
 use crate::rules::{INTERMEDIATE_CIPHERS, INTERMEDIATE_SESSION_S};
 
-/// A remedy, and what becomes of it here.
+/// A remedy, and its outcome on this server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Considered {
     pub id: RemedyId,
     pub here: Here,
-    /// Why that becomes of it.
+    /// Reason for the outcome.
     pub why: String,
-    /// What it costs in security, memory or old clients.
+    /// Price in security, memory or old clients.
     pub price: &'static str,
-    /// What is changed where it is measured.
+    /// The change that is measured; `None`: not measured.
     pub change: Option<TlsChange>,
-    /// What the operator writes.
+    /// What the operator writes in the configuration.
     pub settings: Vec<Setting>,
-    /// A patch has it only where it is asked for by name.
+    /// A patch contains it only where it is requested by name.
     pub is_apart: bool,
 }
 
@@ -38,44 +38,38 @@ impl Considered {
         Considered { id, here: Here::There, why: String::new(), price, change: None, settings, is_apart: false }
     }
 
-    /// At another price than is usual.
+    /// Replaces the usual price.
     fn priced(self, price: &'static str) -> Considered {
         Considered { price, ..self }
     }
 
-    /// What it is called.
     pub fn title(&self) -> &'static str {
         self.id.remedy().title
     }
 
-    /// This becomes of it.
+    /// Sets the outcome with its reason.
     fn is(self, here: Here, why: impl Into<String>) -> Considered {
         Considered { here, why: why.into(), ..self }
     }
 
-    /// It is measured as the table of remedies has it.
     fn tried(self, why: impl Into<String>) -> Considered {
         let change = self.id.remedy().change.clone();
         self.changed(change, why)
     }
 
-    /// It is measured, and written as it is changed there.
     fn changed(self, change: TlsChange, why: impl Into<String>) -> Considered {
         let settings = Setting::of_change(&change);
         Considered { change: Some(change), settings, ..self.is(Here::ToTry, why) }
     }
 
-    /// It is written so.
     fn written(self, settings: Vec<Setting>) -> Considered {
         Considered { settings, ..self }
     }
 
-    /// The lines to write.
     pub fn lines(&self, server: ServerName) -> Vec<String> {
         self.settings.iter().flat_map(|setting| directives::lines(server, setting.clone())).collect()
     }
 
-    /// As a record keeps it.
     pub fn model(&self, server: ServerName) -> ConsideredModel {
         ConsideredModel {
             id: Some(self.id),
@@ -87,7 +81,7 @@ impl Considered {
         }
     }
 
-    /// Whether this names it: it is its id, or each of its words is in its title.
+    /// `asked` is its id, or each word of `asked` is in its title.
     fn is_called(&self, asked: &str) -> bool {
         let title = self.title().to_ascii_lowercase();
         let mut words = asked.split_whitespace().map(str::to_ascii_lowercase).peekable();
@@ -95,10 +89,6 @@ impl Considered {
     }
 }
 
-/// Those that are named.
-///
-/// # Errors
-/// A name is none of these, or of one that nothing is written for; which are.
 pub(crate) fn chosen<'a>(considered: &'a [Considered], names: &[String]) -> Result<Vec<&'a Considered>> {
     let mut chosen = Vec::new();
     for name in names {
@@ -113,7 +103,7 @@ pub(crate) fn chosen<'a>(considered: &'a [Considered], names: &[String]) -> Resu
     Ok(chosen)
 }
 
-/// The configuration of several together, which is that of no remedy; `None`: of fewer than two.
+/// The configuration of several remedies together; `None`: fewer than two.
 pub(crate) fn together(chosen: &[&Considered]) -> Option<ConfigurationModel> {
     let changes = chosen.iter().filter_map(|of| of.change.as_ref());
     let tls = changes.fold(TlsChange::default(), |all, change| change.over(&all));
@@ -121,15 +111,15 @@ pub(crate) fn together(chosen: &[&Considered]) -> Option<ConfigurationModel> {
     (chosen.len() > 1).then_some(model)
 }
 
-/// OpenSSL's first version with ML-KEM, which its own choice of groups begins with.
+/// First version of OpenSSL with ML-KEM, which its default groups begin with.
 const WITH_ML_KEM: [u32; 2] = [3, 5];
-/// The first nginx whose own choice of protocols has TLS 1.3.
+/// First version of nginx whose default protocols include TLS 1.3.
 const SPEAKS_TLS13: [u32; 2] = [1, 24];
-/// The hybrid that browsers offer.
+/// The hybrid group that browsers offer.
 const HYBRID: &str = "X25519MLKEM768";
 
-/// All that are known, in the order of what they usually gain. `visitors_return`: the load is of a log, in which they
-/// do.
+/// All known remedies, in the order of their usual gain. `visitors_return`: the load follows a log, in which visitors
+/// return.
 pub(crate) fn considered(reading: &Reading, visitors_return: bool) -> Vec<Considered> {
     let all = [
         Some(keep_alive(reading, visitors_return)),
@@ -164,7 +154,7 @@ pub(crate) fn considered(reading: &Reading, visitors_return: bool) -> Vec<Consid
     all
 }
 
-/// The groups that are taken, where tlsdyno's client speaks none of them, so that nothing can be measured.
+/// The groups that the server takes, if tlsdyno's client speaks none of them, so that nothing can be measured.
 pub(crate) fn unspoken_groups(reading: &Reading) -> Option<String> {
     let groups = &reading.facts.groups;
     let known = groups.is_empty() || groups.iter().any(|group| group.parse::<Group>().is_ok());
@@ -197,7 +187,7 @@ fn keep_alive(reading: &Reading, visitors_return: bool) -> Considered {
     }
 }
 
-/// A connection has to carry so many times the hits for a longer time to be tried.
+/// Minimum ratio of hits per connection for a longer keep-alive time to be tried.
 const LONGER_GAINS: f64 = 1.05;
 
 fn p256(reading: &Reading) -> Considered {
@@ -223,8 +213,8 @@ fn p256(reading: &Reading) -> Considered {
     considered.tried(why).written(vec![Setting::AlsoCertificate(file)])
 }
 
-/// The groups to write: hybrids that are there, that of browsers where the library has it, and the usual curves. What
-/// is there besides stays behind them.
+/// The groups to write: hybrids in the configuration, the browsers' hybrid if the library has it, the usual curves,
+/// then the configuration's others.
 fn groups(reading: &Reading) -> String {
     let there = &reading.facts.groups;
     let hybrids = there.iter().map(String::as_str).filter(|group| group.contains("MLKEM"));
@@ -260,7 +250,7 @@ fn group(reading: &Reading) -> Considered {
     considered.tried(why).written(vec![Setting::Groups(groups(reading))])
 }
 
-/// Whether TLS 1.3 is spoken, and why, where that can be told.
+/// Whether the server speaks TLS 1.3, with the reason.
 fn speaks_tls13(reading: &Reading) -> Result<bool, String> {
     let protocols = &reading.facts.protocols;
     match (protocols.as_slice(), reading.server) {
@@ -300,7 +290,7 @@ fn tickets(reading: &Reading, visitors_return: bool) -> Considered {
     }
 }
 
-/// Why remedies for visitors who come back are not measured without a log.
+/// Reason why remedies for returning visitors are not measured without a log.
 const RETURNING: &str = "nobody knows how many visitors come back: name a log with --trace";
 
 fn shared_cache(reading: &Reading, visitors_return: bool) -> Considered {
@@ -314,7 +304,7 @@ fn shared_cache(reading: &Reading, visitors_return: bool) -> Considered {
     }
 }
 
-/// Records below this cost too much of a larger answer, bytes.
+/// Record size below which a larger answer costs too much CPU time, bytes.
 const SMALL_RECORD: u32 = 4096;
 
 fn records(reading: &Reading) -> Option<Considered> {
@@ -383,8 +373,8 @@ fn suites(reading: &Reading) -> Option<Considered> {
     Some(of.written(vec![Setting::Ciphers(INTERMEDIATE_CIPHERS)]))
 }
 
-/// The profile for most sites: what a client of today gets of it. It takes nothing away that is stronger: the
-/// certificates stay, a hybrid group stays, and who speaks TLS 1.3 alone goes on so.
+/// The profile *intermediate* for most sites, as a client of today sees it. It removes nothing that is stronger:
+/// certificates and hybrid groups stay, and a server of TLS 1.3 only stays one.
 fn intermediate(reading: &Reading) -> Considered {
     let of = Considered::new(RemedyId::Intermediate);
     let Facts { protocols, tickets, session_timeout_s, .. } = &reading.facts;
@@ -431,12 +421,12 @@ fn modern(reading: &Reading) -> Considered {
     )
 }
 
-/// Fewer connections at once are few.
+/// A limit of concurrent connections below this is low.
 const FEW_CONNECTIONS: u32 = 256;
-/// A certificate that ends within so many days should be renewed.
+/// A certificate that expires within so many days should be renewed.
 const SOON_DAYS: i32 = 14;
 
-/// What costs no CPU time, and its owner should know.
+/// Remarks for the server's owner that save no CPU time.
 fn remarks(reading: &Reading) -> Vec<Considered> {
     let Facts { http2, workers, connections_count, .. } = &reading.facts;
     let remark = |id, why: String| Considered::new(id).is(Here::Remark, why);
@@ -462,7 +452,7 @@ fn remarks(reading: &Reading) -> Vec<Considered> {
     [http2, workers, connections, renewal].into_iter().flatten().collect()
 }
 
-/// The configurations and remedies of an experiment for those that are tried.
+/// Configurations and remedies of an experiment, for the remedies that are tried.
 pub(crate) fn models(considered: &[Considered]) -> (Vec<ConfigurationModel>, Vec<RemedyModel>) {
     let tried = || considered.iter().filter_map(|of| Some((of, of.change.clone()?)));
     let name = |of: &Considered| of.title().to_owned();

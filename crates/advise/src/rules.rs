@@ -9,7 +9,7 @@ use tlsdyno_record::model::remedy::{RULES, Rule};
 pub(crate) const INTERMEDIATE_CIPHERS: &str = "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
     ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:\
     ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
-/// How long it has sessions resumed, seconds.
+/// Session lifetime in that profile, seconds.
 pub(crate) const INTERMEDIATE_SESSION_S: u32 = 86_400;
 
 /// Each rule in a line, with its date, its source and its age in days.

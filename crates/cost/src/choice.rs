@@ -11,31 +11,25 @@ use tlsdyno_tls::{Group, Signer, Version};
 use crate::Measured;
 use crate::steps::{Resumed, StepId};
 
-/// One thing that a server and its clients agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Choice {
-    /// The version.
     Version(Version),
-    /// The key of the certificate.
     Certificate(CertificateKind),
-    /// The group of the key agreement.
     Group(Group),
 }
 
-/// An estimate with the other sign.
 pub fn reversed(of: Estimate) -> Estimate {
     Estimate { value: -of.value, low: -of.high, high: -of.low }
 }
 
-/// What a record tells of choices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// What the server and its clients agreed on, as far as it is known.
+    /// As far as it is known.
     pub agreed: Vec<Choice>,
-    /// What the second of two choices costs a handshake more than the first, nanoseconds.
+    /// Additional server CPU time per handshake of the second choice over the first, nanoseconds.
     pub differences: Vec<(Choice, Choice, Estimate)>,
-    /// What certificate and signature of a full handshake cost, nanoseconds; `None`: nothing tells.
+    /// Cost of certificate and signature in a full handshake, nanoseconds; `None`: not determined.
     pub signature_ns: Option<Estimate>,
 }
 
@@ -50,7 +44,7 @@ impl Choice {
         text.split([';', '|']).next().into_iter().flat_map(str::split_whitespace).filter_map(choice).collect()
     }
 
-    /// The one choice in which a change differs from what it changes; `None`: it differs in more, or in others.
+    /// The only choice that a change makes; `None`: it makes several, or others.
     pub fn of_change(change: &TlsChange) -> Option<Choice> {
         let TlsChange { certificate, group, .. } = *change;
         let group = group.filter(|_| certificate.is_none());
@@ -58,12 +52,11 @@ impl Choice {
         choice.filter(|_| TlsChange { certificate, group, ..TlsChange::default() } == *change)
     }
 
-    /// Whether the other is a choice in the same thing.
+    /// Both choose the same thing, as two groups do.
     pub fn is_like(self, other: Choice) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
-    /// In words.
     pub fn told(self) -> String {
         match self {
             Choice::Version(version) => format!("TLS {version}"),
@@ -74,8 +67,8 @@ impl Choice {
 }
 
 impl Told {
-    /// Of the steps of connections to a server, the first configurations of a record: its certificates, groups where it
-    /// agrees on X25519 (another costs a second hello else), and signatures.
+    /// From the steps of the record's first server: its certificates, its groups where it agrees on X25519 (another
+    /// group costs a second hello), and its signatures.
     pub fn of(server: &Measured, rounds: &Rounds<'_>) -> Told {
         // The server's part of a handshake.
         let flight = |signer, group, resumes| -> Option<Column> {
@@ -106,7 +99,7 @@ impl Told {
         Told { agreed, differences, signature_ns }
     }
 
-    /// What the step from one choice to another costs, nanoseconds; `None`: nothing tells.
+    /// Additional cost of `to` over `from`, nanoseconds; `None`: not determined.
     pub fn difference(&self, from: Choice, to: Choice) -> Option<Estimate> {
         let find = |from, to| self.differences.iter().find(|of| (of.0, of.1) == (from, to)).map(|of| of.2);
         find(from, to).or_else(|| find(to, from).map(reversed))

@@ -85,7 +85,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the experiment of the flags.
 pub fn run(args: &Args) -> Result<Exit> {
     let file = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
     let cost = Cost {

@@ -9,66 +9,60 @@ use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
 use tlsdyno_record::model::{Measure, OnLoss, WorkersModel};
 
-/// What TLS costs a server, from outside.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostExperiment {
-    /// What is asked, in one sentence ending in a question mark.
     pub question: String,
-    /// Which server, and in which units the answer is wanted.
     pub cost: Cost,
-    /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
 }
 
-/// The server, how it is to be asked, and the units of its owner.
+/// The server, what is requested of it, and units of its owner's site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cost {
-    /// What is requested; empty where a command starts the server.
+    /// Empty where a command starts the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub url: String,
-    /// The process that serves it, with its children; `None`: whichever listens there.
+    /// The process with its children; `None`: whichever process listens at the URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// A second server, which is measured beside the first.
+    /// URL of a second server, measured beside the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// Its process.
+    /// Its process; `None`: whichever listens at `against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against_pid: Option<u32>,
-    /// The command line that starts the first server; `{port}` and `{dir}` are filled in.
+    /// Starts the first server; `{port}` and `{dir}` are filled in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_command: Option<String>,
-    /// Where that serves TLS, for example `127.0.0.1:{port}`.
+    /// TLS address of `server_command`, for example `127.0.0.1:{port}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Further pages of the server, as paths.
+    /// Paths of further pages of the server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<String>,
-    /// Where the first server serves the same pages without TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plain_url: Option<String>,
     /// Requests a second of the reader's site, for costs in CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// Requests of the reader's site for each connection; `None`: 1.
+    /// On the reader's site, for each connection; `None`: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hits_per_handshake: Option<f64>,
-    /// Connections a second that the server gets at most; `None`: as many as it takes.
+    /// Limit of connections a second; `None`: as many as the server takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most_per_s: Option<f64>,
-    /// It speaks no HTTP/1.1: handshakes alone are measured.
+    /// The server does not speak HTTP/1.1: only handshakes are measured.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_request: bool,
-    /// ALPN protocols that are offered; none: no such extension.
+    /// Empty: the client sends no such extension.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub alpn: Vec<String>,
-    /// A certificate for servers that ask their clients for one, and its key (PEM).
+    /// PEM, with its chain, for servers that ask their clients for one; `client_key` is its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<PathBuf>,
-    /// Its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PathBuf>,
     /// The worker beside a server on another machine, which reads its CPU time.
@@ -80,10 +74,7 @@ pub struct Cost {
 }
 
 impl CostExperiment {
-    /// Refuses what cannot be measured.
-    ///
-    /// # Errors
-    /// What is wrong, and the remedy.
+    /// Refuses what cannot be measured, with the remedy.
     pub fn check(&self) -> Result<()> {
         let cost = &self.cost;
         let is_started = cost.server_command.is_some();
@@ -136,7 +127,7 @@ impl CostExperiment {
 }
 
 impl Cost {
-    /// The URLs of servers that run already.
+    /// URLs of servers that are already running.
     pub fn urls(&self) -> impl Iterator<Item = &String> {
         Some(&self.url).filter(|url| !url.is_empty()).into_iter().chain(&self.against)
     }
@@ -147,10 +138,6 @@ impl Cost {
     }
 }
 
-/// The address of a URL.
-///
-/// # Errors
-/// Its name is not known.
 pub(crate) fn resolved(url: &str) -> Result<SocketAddr> {
     Url::parse(url)?.resolve().with_context(|| format!("failed to find {url}"))
 }

@@ -39,19 +39,16 @@ use self::file::CostExperiment;
 use self::steps::{Step, StepId};
 use self::summary::CostSummary;
 
-/// What two servers are called beside each other.
 const LABELS: [&str; 2] = ["A", "B"];
 
-/// What TLS costs servers, from outside.
 pub struct Costs;
 
-/// What the record of a cost holds beside its blocks.
+/// A record's contents beside its blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CostRecord {
-    /// What was asked for.
     pub experiment: CostExperiment,
-    /// The servers. The configurations are the steps of the first, then those of the second.
+    /// The configurations of the record are the steps of the first, then those of the second.
     pub servers: Vec<Measured>,
 }
 
@@ -59,66 +56,61 @@ pub struct CostRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Where it serves TLS.
     pub address: String,
-    /// The command line of its first process.
     pub command: String,
-    /// Version, suite and group of a whole connection.
+    /// Version, suite and group of a whole connection, separated by spaces.
     pub negotiated: String,
     /// The group that it agrees on where the client offers a share of X25519 and names other curves; another one costs
     /// a second hello.
     pub group: Option<Group>,
-    /// The keys of its certificates: that of a whole connection, then those that it shows who takes no other; empty:
-    /// not known.
+    /// Keys of its certificates: first that of a whole connection, then those for clients that take no other key.
+    /// Empty: not known.
     #[serde(default)]
     pub keys: Vec<CertificateKind>,
-    /// The suite that it takes in place of AES-128-GCM, which it does not take.
+    /// Suite that it takes instead of AES-128-GCM, which it does not take.
     pub suite: Option<Suite>,
     /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
     pub accounting: String,
-    /// Of a CPU, what it uses without us, which is taken off.
+    /// CPU use without our connections, per cent of a CPU, which is subtracted.
     pub busy_percent: f64,
-    /// How long a turn of a step is, microseconds.
+    /// Length of a turn of a step, microseconds.
     pub slice_us: u64,
-    /// What the step is called that every other one is compared with in time: a whole connection.
+    /// Name of the step to which all others are compared in time: a whole connection.
     pub whole: String,
-    /// Its steps.
     pub steps: Vec<Step>,
-    /// What steps are called that it does not take, and why.
+    /// Names of steps that the server does not take, with the reason.
     pub refused: Vec<(String, String)>,
-    /// The bytes of its certificate; `None`: no TLS 1.3, or nothing was requested.
+    /// Sizes of its certificate; `None`: no TLS 1.3, or nothing was requested.
     pub certificate: Option<Certificate>,
 }
 
 impl Measured {
-    /// Whether its CPU time is read.
+    /// Its CPU time is read.
     pub fn is_seen(&self) -> bool {
         self.accounting != UNREAD
     }
 
-    /// The place of a step; `None`: the server does not take it, or it was not tried.
+    /// Index of a step; `None`: the server does not take it, or it was not tried.
     pub fn number_of(&self, step: &StepId) -> Option<usize> {
         self.steps.iter().position(|of| of.id == *step)
     }
 
-    /// The place of a whole connection: of TLS 1.3 where there is any, with a request where there are any.
+    /// Index of a whole connection: of TLS 1.3 and with a request where the server has these.
     pub fn whole_number(&self) -> Option<usize> {
         let wholes = [Version::Tls13, Version::Tls12].map(|of| [false, true].map(|only| StepId::whole(of, only)));
         wholes.as_flattened().iter().find_map(|whole| self.number_of(whole))
     }
 
-    /// The version of a whole connection.
     pub fn version(&self) -> Option<Version> {
         self.steps[self.whole_number()?].id.version
     }
 
-    /// What steps and parts are told in.
     fn metric(&self) -> Metric {
         if self.is_seen() { Metric::Cpu } else { Metric::Throughput }
     }
 }
 
-/// A text that people read. Nothing is found by it, which tests show that change all of them.
+/// Marks a text for people only. Tests reword all of them to prove that no code finds anything by such a text.
 fn label(text: String) -> String {
     #[cfg(test)]
     if tests::IS_REWORDED.get() {

@@ -15,48 +15,41 @@ use crate::file::Cost;
 use crate::server::PATIENCE;
 use crate::steps::{Resumed, StepId};
 
-/// Sessions that a turn has of a server that takes each once: what 8 ms are enough for.
+/// Number of sessions for a turn where the server takes each session once: enough for 8 ms.
 const SESSIONS_OF_TURN: usize = 16;
-/// How long a ticket of TLS 1.3 is waited for behind the first answer.
+/// Maximum wait for a ticket of TLS 1.3 after the first answer.
 const TICKET_PATIENCE: Duration = Duration::from_millis(300);
 
-/// Makes connections to one server.
 pub(crate) struct Maker {
     address: SocketAddr,
-    /// Where the same pages are to be had without TLS.
+    /// Address of the same pages without TLS.
     plain: Option<SocketAddr>,
-    /// Of each page a GET after which the server closes, and one after which it keeps the connection.
+    /// For each page a GET after which the server closes, and one after which it keeps the connection.
     requests: BTreeMap<String, [Vec<u8>; 2]>,
-    /// It speaks no HTTP/1.1.
+    /// The server does not speak HTTP/1.1.
     no_request: bool,
-    /// By the number of the step: what its connections offer, and those that take the session for them.
+    /// By index of the step: configuration of its connections, and of those that take a session for them.
     configs: Vec<[Arc<Config>; 2]>,
     sessions: BTreeMap<(Version, Resumed), Vec<Session>>,
-    /// Of these the server takes each session once.
+    /// Kinds of session that the server takes only once each.
     taken_once: BTreeSet<(Version, Resumed)>,
-    /// There is a CPU to spare, on which the client waits without sleeping.
+    /// A CPU is spare, on which the client polls without sleeping.
     stays_awake: bool,
-    /// The next connection begins so long after the one before at the earliest.
+    /// Minimum time between the starts of two connections.
     pause: Option<Duration>,
     last: Option<Instant>,
 }
 
-/// What came of a connection.
 pub(crate) struct Made {
-    /// What was negotiated, where it came so far.
+    /// `None`: the connection ended before.
     pub handshake: Option<Handshake>,
-    /// The certificates of a server that answered a request, its own first, DER.
+    /// Certificates of a server that answered a request, its own first, DER.
     pub chain: Vec<Vec<u8>>,
-    /// Body bytes received.
     pub body_bytes: u64,
 }
 
 impl Maker {
-    /// For these steps at a server that is there. `url`: what is requested of it; `usual`: the suites that it takes in
-    /// place of AES-128-GCM.
-    ///
-    /// # Errors
-    /// The client's certificate cannot be used.
+    /// `url`: what is requested; `usual`: the suites that the server takes instead of AES-128-GCM.
     pub fn new<'a>(
         cost: &Cost,
         url: &Url,
@@ -97,10 +90,8 @@ impl Maker {
         })
     }
 
-    /// One connection of the step with this number.
-    ///
-    /// # Errors
-    /// It does not go as far as it should, or resumes no session although it should.
+    /// Makes one connection of the step with this number. Fails if it ends early, or resumes no session although it
+    /// should.
     pub fn make(&mut self, number: usize, step: &StepId) -> Result<Made> {
         let config = step.version.map(|_| Arc::clone(&self.configs[number][0]));
         let session = step.version.zip(step.resumes).map(|kind| self.session(number, kind)).transpose()?;
@@ -136,7 +127,7 @@ impl Maker {
         Ok(made)
     }
 
-    /// Connects TCP, not before it is time.
+    /// Waits for the pause since the last connection.
     fn connect<'a>(&mut self, is_plain: bool) -> Result<Exchange<'a>> {
         if let (Some(pause), Some(last)) = (self.pause, self.last) {
             std::thread::sleep(pause.saturating_sub(last.elapsed()));
@@ -147,7 +138,7 @@ impl Maker {
         Ok(if self.stays_awake { exchange.staying_awake() } else { exchange })
     }
 
-    /// The session that connections of this step resume.
+    /// Session for connections of this step to resume.
     fn session(&mut self, number: usize, kind: (Version, Resumed)) -> Result<Session> {
         if self.sessions.get(&kind).is_none_or(Vec::is_empty) {
             self.take_sessions(number, kind)?;
@@ -157,7 +148,7 @@ impl Maker {
         session.context("the server gives no session to resume")
     }
 
-    /// Takes the sessions that the server gives on a connection with a full handshake.
+    /// Takes new sessions by a connection with a full handshake.
     fn take_sessions(&mut self, number: usize, kind: (Version, Resumed)) -> Result<()> {
         let config = Arc::clone(&self.configs[number][1]);
         let connected = self.connect(false)?;
@@ -174,7 +165,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Connections of this step have a new session each, or no longer. `false`: it was so, or they have none.
+    /// Gives each connection of this step a new session, or no longer. `false`: nothing changed, or it resumes none.
     pub fn resume_once_each(&mut self, step: &StepId, once: bool) -> bool {
         let Some(kind) = step.version.zip(step.resumes) else { return false };
         // The server has taken the one that is held.
@@ -183,9 +174,7 @@ impl Maker {
     }
 
     /// Takes new sessions for a turn of this step, before the server forgets the last ones: it may have room for few.
-    ///
-    /// # Errors
-    /// The server gives none any more.
+    /// Fails if the server issues none.
     pub fn renew_session(&mut self, number: usize, step: &StepId) -> Result<()> {
         let Some(kind) = step.version.zip(step.resumes) else { return Ok(()) };
         self.sessions.remove(&kind);
@@ -196,7 +185,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Whether a further connection of this step needs no other one to take a session first.
+    /// The next connection of this step needs no other one first to take a session.
     pub fn is_stocked(&self, step: &StepId) -> bool {
         let kind = step.version.zip(step.resumes);
         kind.is_none_or(|kind| self.sessions.get(&kind).is_some_and(|held| !held.is_empty()))

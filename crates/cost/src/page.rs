@@ -20,10 +20,8 @@ use crate::summary::{CostSummary, ServerCost, StepCost};
 /// A whole handshake, full and resumed.
 const FULL: PartId = PartId::Full(None);
 const RESUMED: PartId = PartId::Resumed(None);
-/// Height of the bar of a connection in the chart.
 const BAR_HEIGHT: usize = 56;
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &CostSummary) -> Document {
     let mut sections: Vec<Section> =
         life_chart(summary).map(|chart| Section::default().charts([chart])).into_iter().collect();
@@ -47,7 +45,7 @@ pub fn document(record: &Record, summary: &CostSummary) -> Document {
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Cost)
 }
 
-/// What a full and a resumed handshake cost, in a sentence or two.
+/// Cost of a full and a resumed handshake, in one or two sentences.
 pub fn answer(summary: &CostSummary) -> String {
     let mut said: Vec<String> = Vec::new();
     match summary.servers.as_slice() {
@@ -93,7 +91,7 @@ fn alone(server: &ServerCost) -> String {
     said
 }
 
-/// A part in a headline: no number that noise may have made.
+/// For a headline: impossible numbers become bounds.
 fn known(part: &PartCost) -> String {
     let ends = if part.cost_ns.half_width().is_finite() { part.cost_ns.ends(format_micros) } else { NONE.to_owned() };
     if is_known(&part) { told(&part.cost_ns) } else { format!("an undecided amount ({ends} µs)") }
@@ -103,7 +101,6 @@ fn is_known(part: &&PartCost) -> bool {
     part.cost_ns.half_width().is_finite() && part.cost_ns.direction() == Direction::Bigger
 }
 
-/// One part of two servers in a sentence.
 fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost) -> String {
     let part = &difference.id;
     let more = difference.cost_ns;
@@ -119,7 +116,6 @@ fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost
     }
 }
 
-/// What the reader's site takes of it, in CPUs.
 fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
     let (requests, connections) = (summary.rate_per_s?, summary.connections_per_s?);
     let server = Some(server).filter(|server| server.is_cpu())?;
@@ -140,7 +136,7 @@ fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
     ))
 }
 
-/// Where the time of a connection goes, as a bar for each server.
+/// Time of each stretch of a connection, a bar for each server.
 fn life_chart(summary: &CostSummary) -> Option<Chart> {
     let mut rows = Vec::new();
     let mut parts: Vec<String> = Vec::new();
@@ -177,7 +173,7 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
     Some(Chart::new("cost-life", height, rows, body)?.described(caption, words.join("; ")))
 }
 
-/// What the numbers of a server are.
+/// Unit of the server's numbers.
 fn unit(server: &ServerCost) -> &'static str {
     if server.is_cpu() { "CPU µs" } else { "wait µs" }
 }
@@ -231,7 +227,6 @@ fn notes(server: &ServerCost) -> Vec<String> {
     joined.chain(by_zero).chain(unmeasured).collect()
 }
 
-/// Two servers part by part.
 fn side_by_side(summary: &CostSummary) -> Section {
     let verdict = |part: &PartDifference| match part.direction {
         Direction::Bigger => "dearer in B",
@@ -250,7 +245,6 @@ fn side_by_side(summary: &CostSummary) -> Section {
     Section::titled("parts", "Side by side").rows(rows).notes(summary.servers.iter().map(name))
 }
 
-/// What follows a heading where there are two servers.
 fn of_server(summary: &CostSummary, server: &ServerCost) -> String {
     if summary.servers.len() == 1 { String::new() } else { format!(", {}", server.label) }
 }
@@ -266,7 +260,7 @@ fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
     Section::titled("steps", title).on(Medium::Page).rows(rows)
 }
 
-/// The server's flight with its certificate as it comes, compressed, and kept by the client.
+/// Size of the server's flight with its certificate uncompressed, compressed, and cached by the client.
 fn certificate(summary: &CostSummary, server: &ServerCost) -> Option<Section> {
     let certificate = server.certificate.as_ref()?;
     let forms = certificate.forms();

@@ -5,36 +5,32 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use tlsdyno_tls::{Group, Suite, Version};
 
-/// What a part is. Its name is [`Display`](fmt::Display).
+/// Identity of a part. Its name is [`Display`](fmt::Display).
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartId {
-    /// Stretches of a connection's life, one behind the other: several cannot be taken apart.
+    /// Consecutive stretches of a connection's life: several where no method can separate them.
     Life(Vec<Stretch>),
-    /// A whole handshake, without TCP; of another version than that of a whole connection.
+    /// A whole handshake, without TCP. `Some`: of another version than that of a whole connection.
     Full(Option<Version>),
-    /// The same where a session is resumed.
+    /// As `Full`, with a session resumed.
     Resumed(Option<Version>),
-    /// What resumption saves of it.
+    /// Full less resumed handshake.
     Saved(Option<Version>),
-    /// A second hello.
     Retry,
-    /// The next request of a page on a connection; of another version than that of a whole connection.
+    /// The next request of a page on a kept connection. `Some`: of another version than that of a whole connection.
     Next(Option<Version>, String),
-    /// The next request of a page without TLS.
     NextWithoutTls(String),
     /// What TLS adds to the next request of a page.
     TlsInNext(String),
     /// A suite in place of the one that the server takes; `None`: AES-128-GCM.
     Suite(Suite, Option<Suite>),
-    /// The same in each request of a page.
+    /// As `Suite`, for each request of a page.
     SuiteOfEach(Suite, Option<Suite>, String),
     /// A group in place of the one that the server agrees on.
     Group(Group, Group),
     /// The server's RSA certificate in place of its ECDSA one.
     RsaCertificate,
-    /// The server's certificate, compressed.
     CompressedCertificate,
-    /// The request as early data.
     EarlyData,
     /// Resumption without a key agreement.
     ResumedByKey,
@@ -45,17 +41,14 @@ pub enum PartId {
 /// A stretch of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stretch {
-    /// TCP.
     Accepting,
-    /// The hello.
     Hello,
-    /// The server's half of the key agreement: its key pair, and the shared secret.
+    /// The server's key pair and the shared secret.
     KeyAgreement,
-    /// What follows it in the server's first flight but for certificate and signature.
+    /// The rest of the server's first flight, without certificate and signature.
     KeySchedule,
-    /// Both, where nothing tells them apart.
+    /// Both, where no method can separate them.
     AgreementAndSchedule,
-    /// The certificate, and the signature behind it.
     Signature,
     /// The client's Finished, and tickets.
     Finished,
@@ -63,29 +56,25 @@ pub enum Stretch {
     ShareAndSignature,
     /// Key agreement, key schedule and Finished of TLS 1.2.
     AgreementToFinished,
-    /// The request.
     Request,
 }
 
-/// What a part belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
-    /// The life of a whole connection: these add up to it.
+    /// A stretch in the life of a whole connection: the costs of these add up to it.
     Life,
-    /// What is more than a part of that life, or in none.
+    /// An addition to that life, or outside of it.
     Beside,
-    /// What another choice would cost more.
+    /// Additional cost of another choice.
     Choice,
 }
 
 impl PartId {
-    /// One stretch of a connection's life.
     pub fn stretch(of: Stretch) -> PartId {
         PartId::Life(vec![of])
     }
 
-    /// What it belongs to.
     pub fn kind(&self) -> PartKind {
         match self {
             PartId::Life(_) => PartKind::Life,
@@ -95,13 +84,13 @@ impl PartId {
         }
     }
 
-    /// Whether it is spent on each request of a connection but the first.
+    /// Needed for each request of a connection but the first.
     pub fn is_of_request(&self) -> bool {
         let is_next = matches!(self, PartId::Next(..) | PartId::NextWithoutTls(_) | PartId::TlsInNext(_));
         is_next || matches!(self, PartId::SuiteOfEach(..))
     }
 
-    /// Whether it is several stretches of a connection's life that nothing takes apart.
+    /// Several stretches of a connection's life that no method can separate.
     pub fn is_joined(&self) -> bool {
         matches!(self, PartId::Life(of) if of.len() > 1 || of.contains(&Stretch::AgreementAndSchedule))
     }

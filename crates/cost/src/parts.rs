@@ -13,32 +13,28 @@ use crate::Measured;
 use crate::part_id::{PartId, PartKind, Stretch};
 use crate::steps::{MORE_REQUESTS, Resumed, Step, StepId};
 
-/// What a part of the connections of a server costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartCost {
-    /// What it is.
+    /// Identity, which also determines the name.
     #[serde(rename = "part")]
     pub id: PartId,
-    /// What it belongs to.
     pub kind: PartKind,
-    /// How it follows from the steps.
+    /// Sum of steps from which the cost follows.
     pub of: Sum,
-    /// Server CPU, nanoseconds.
+    /// Server CPU time, or the client's wait, nanoseconds.
     pub cost_ns: Estimate,
 }
 
-/// Steps with their weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sum(Vec<(f64, StepId)>);
 
-/// A part as a sum of steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     pub id: PartId,
     of: Sum,
 }
 
-/// A server, and what its steps cost in each of the rows.
+/// A server, with the cost of each of its steps by row.
 pub(crate) type Seen<'a> = (&'a Measured, &'a [Column]);
 
 impl Sum {
@@ -46,13 +42,12 @@ impl Sum {
         Sum(vec![(1.0, more.clone()), (-1.0, less.clone())])
     }
 
-    /// What it comes to in each row; `None`: not all its steps were measured.
+    /// Weighted columns of the steps; `None`: some were not measured.
     fn columns<'a>(&self, (measured, columns): Seen<'a>) -> Option<Vec<(&'a Column, f64)>> {
         let column = |step: &StepId| columns.get(measured.number_of(step)?);
         self.0.iter().map(|(weight, step)| Some((column(step)?, *weight))).collect()
     }
 
-    /// Whether a step is in it.
     pub fn has(&self, step: &StepId) -> bool {
         self.0.iter().any(|(_, of)| of == step)
     }
@@ -77,19 +72,19 @@ impl Part {
         Part { id, of: Sum::difference(steps) }
     }
 
-    /// What it costs in each row; `None`: not all its steps were measured.
+    /// Weighted columns of the steps; `None`: some were not measured.
     pub fn columns<'a>(&self, server: Seen<'a>) -> Option<Vec<(&'a Column, f64)>> {
         self.of.columns(server)
     }
 
-    /// Whether it costs less than nothing for certain, which no part of a connection's life does.
+    /// The interval of its cost lies below 0, which is impossible for a part of a connection's life.
     fn is_impossible(&self, server: Seen, rows: &Rows) -> bool {
         let costs = |terms: Vec<_>| rows.estimate_sum(&terms).direction();
         self.id.kind() == PartKind::Life && self.columns(server).map(costs) == Some(Direction::Smaller)
     }
 }
 
-/// The parts of the connections of each server, the same ones where there are two.
+/// The parts of each server; the same parts for both where there are two.
 pub(crate) fn decomposed(servers: &[Seen], rows: &Rows) -> Vec<Vec<Part>> {
     let with = |agreement| servers.iter().map(|(measured, _)| all(measured, agreement)).collect::<Vec<_>>();
     let of_server = |(server, parts): (&Seen, &Vec<Part>)| {
@@ -110,7 +105,7 @@ pub(crate) fn decomposed(servers: &[Seen], rows: &Rows) -> Vec<Vec<Part>> {
     parts
 }
 
-/// Joins this part with the one that follows in the life of a connection, the last with the one before.
+/// Joins this part with the next one in the life of a connection; the last part with the previous one.
 fn join(parts: &mut Vec<Part>, id: &PartId) -> Option<()> {
     let at = parts.iter().position(|part| part.id == *id)?;
     let life = parts.iter().filter(|part| part.id.kind() == PartKind::Life).count();
@@ -129,7 +124,6 @@ fn join(parts: &mut Vec<Part>, id: &PartId) -> Option<()> {
     Some(())
 }
 
-/// What the parts of a server cost.
 pub(crate) fn costs(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartCost> {
     let cost = |part: &Part| {
         let cost_ns = rows.estimate_sum(&part.columns(server)?);
@@ -139,28 +133,27 @@ pub(crate) fn costs(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartCost> 
     parts.iter().filter_map(cost).collect()
 }
 
-/// Parts whose steps the server takes, and had no turn in the same round.
+/// Parts whose steps the server takes, but which had no turn in the same round.
 pub(crate) fn unmeasured(server: Seen, parts: &[Part], rows: &Rows) -> Vec<PartId> {
     let is_untold = |terms: Vec<_>| !rows.estimate_sum(&terms).value.is_finite();
     parts.iter().filter(|part| part.columns(server).is_some_and(is_untold)).map(|part| part.id.clone()).collect()
 }
 
-/// A connection of TLS 1.3 that goes so far.
 fn today(reach: Reach) -> StepId {
     StepId::new(Version::Tls13, reach)
 }
 
-/// Its hello lacks this, and is refused.
+/// The ClientHello lacks this, and the server refuses it.
 fn refused(lack: Lack) -> StepId {
     StepId::refused(Version::Tls13, lack)
 }
 
-/// It resumes with a ticket.
+/// Resumes TLS 1.3 with a ticket.
 fn resumed(reach: Reach) -> StepId {
     StepId::resumed(Version::Tls13, Resumed::Ticket, reach)
 }
 
-/// What tells key agreement apart from the key schedule.
+/// Method that separates the key agreement from the key schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Agreement {
     /// The server agrees before it looks for a signature that the client takes: a hello without one costs more by a
@@ -169,7 +162,6 @@ enum Agreement {
     /// It looks for a signature first, and finds that a share gives no secret after its multiplication, as RFC 7748
     /// section 6.1 has it: such a hello costs more than one without a usable signature, and less than what follows.
     ByZero,
-    /// Nothing that is certain.
     Unknown,
 }
 
@@ -201,7 +193,7 @@ impl Agreement {
     }
 }
 
-/// All parts that the steps of a server could tell of.
+/// All parts that the steps of a server may determine.
 fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
     let Some(version) = measured.version() else { return Vec::new() };
     let is_there = |part: &Part| part.of.0.iter().all(|(_, step)| measured.number_of(step).is_some());
@@ -268,7 +260,6 @@ fn life_of_old() -> Vec<Part> {
     life
 }
 
-/// `primary`: the version of a whole connection.
 fn beside(primary: Version, is_retried: bool) -> Vec<Part> {
     let tcp = StepId::new(primary, Reach::Tcp);
     let handshakes = |version: Version| {
@@ -291,7 +282,7 @@ fn beside(primary: Version, is_retried: bool) -> Vec<Part> {
     beside
 }
 
-/// What requests on a kept connection cost, page by page; without TLS; by another suite than the `usual` one.
+/// Cost of requests on a kept connection, by page; without TLS; by another suite than the `usual` one.
 fn requests(steps: &[Step], primary: Version, usual: Option<Suite>) -> Vec<Part> {
     let next = |step: &StepId, sign: f64| {
         let each = sign / f64::from(MORE_REQUESTS);
@@ -316,8 +307,8 @@ fn requests(steps: &[Step], primary: Version, usual: Option<Suite>) -> Vec<Part>
     steps.iter().map(|step| &step.id).filter(|id| id.more_requests > 0).flat_map(parts).collect()
 }
 
-/// What another choice would cost more. `usual`: the group that the server agrees on; `usual_suite`: that which it
-/// takes in place of AES-128-GCM.
+/// Additional cost of other choices. `usual`: the group that the server agrees on; `usual_suite`: the suite that it
+/// takes instead of AES-128-GCM.
 fn choices(steps: &[Step], usual: Group, usual_suite: Option<Suite>) -> Vec<Part> {
     let flight = today(Reach::Flight);
     let of_step = |step: &StepId| match (step.group, step.suite, step.more_requests) {
@@ -360,7 +351,6 @@ pub(crate) mod tests {
         Measured { steps: Step::all(version, &["/large".to_owned()], true), ..Measured::default() }
     }
 
-    /// Every step with a cost of its own, the same in all rounds.
     pub(crate) fn columns(measured: &Measured, cost: impl Fn(&StepId) -> f64) -> Vec<Column> {
         measured.steps.iter().map(|step| vec![Some(cost(&step.id)); 8]).collect()
     }
@@ -494,12 +484,11 @@ pub(crate) mod tests {
         assert!(joined > 100, "{joined}");
     }
 
-    /// Eight rounds of a sweep each.
     pub(crate) fn rows() -> Rows {
         Rows::Sliced(Sliced::of(&[1; 8]).0)
     }
 
-    /// What tells of the key agreement, and of what follows it.
+    /// Stretches of the key agreement and of what follows it.
     const AGREEMENT: [Stretch; 3] = [Stretch::KeyAgreement, Stretch::KeySchedule, Stretch::AgreementAndSchedule];
 
     fn ns(costs: &[PartCost], id: &PartId) -> Option<f64> {

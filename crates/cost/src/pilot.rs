@@ -21,7 +21,7 @@ use crate::maker::{Made, Maker};
 use crate::server::{PATIENCE, Server};
 use crate::steps::{Step, StepId};
 
-/// Connections of each step that are tried before anything is measured.
+/// Number of connections of each step that are tried before measuring.
 const TRIES: u32 = 3;
 /// A connection on which the server lets the client wait so long for each of its requests is not measured: it does not
 /// end by itself.
@@ -29,7 +29,7 @@ pub(crate) const SLOW: Duration = Duration::from_millis(500);
 /// Length of a slice: long against what a server needs to get going again, short against what a machine stays the same
 /// for.
 const SLICE: Duration = Duration::from_millis(8);
-/// That of a server that does not come to rest within milliseconds: long against what it does besides.
+/// Length of a slice of a server that is busy for longer than milliseconds after its work: long against that work.
 const LONG_SLICE: Duration = Duration::from_millis(200);
 /// The alert of a server that speaks none of the protocols that were offered (RFC 7301 section 3.2).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
@@ -38,9 +38,9 @@ const NO_APPLICATION_PROTOCOL: u8 = 120;
 pub(crate) struct Target {
     pub server: Server,
     pub maker: Maker,
-    /// Slices one after the other whose connections waited.
+    /// Number of consecutive slices whose connections waited.
     pub slow_slices: u32,
-    /// What the record holds of it.
+    /// What the record keeps of the server.
     pub measured: Measured,
 }
 
@@ -100,19 +100,17 @@ impl Target {
     }
 }
 
-/// Which steps a server takes.
 struct Taken {
-    /// That of a whole connection.
     version: Version,
     negotiated: String,
     group: Option<Group>,
     keys: Vec<CertificateKind>,
-    /// The suites that it takes in place of AES-128-GCM, by version.
+    /// The suites that it takes instead of AES-128-GCM, by version.
     usual: Vec<Suite>,
     certificate: Option<Certificate>,
     steps: Vec<Step>,
     refused: Vec<(String, String)>,
-    /// Why it does not compress its certificate.
+    /// Reason why it does not compress its certificate.
     uncompressed: Option<String>,
 }
 
@@ -216,8 +214,7 @@ fn keys(
     Ok([usual].into_iter().chain(others).collect())
 }
 
-/// Whether the server takes this step; what came of the last connection. Where it takes a session once, each connection
-/// has its own from then on.
+/// The result of the last connection. Where the server takes a session once, each connection has its own from then on.
 fn tried(maker: &mut Maker, number: usize, step: &StepId) -> Result<Made> {
     // A server that lets connections wait does so each time, a busy machine once.
     let (mut shortest, mut made) = (Duration::MAX, None);
@@ -238,7 +235,7 @@ fn tried(maker: &mut Maker, number: usize, step: &StepId) -> Result<Made> {
     made.context("a step is tried")
 }
 
-/// A server that limits how often it is asked says so already now.
+/// Fails at once where the server limits the rate of connections.
 fn refuse_limits(step: &StepId, error: &Error) -> Result<()> {
     let text = error.to_string();
     let Some(status) = ["429", "503"].into_iter().find(|status| text.ends_with(&format!("status {status}"))) else {
@@ -251,7 +248,7 @@ fn refuse_limits(step: &StepId, error: &Error) -> Result<()> {
     Err(Fault::Unreachable.wrap(error))
 }
 
-/// Why a server takes no connection at all, and what can be done.
+/// Adds the likely reason why a server takes no connection, and the remedy.
 fn explained(error: Error, address: SocketAddr) -> Error {
     let hint = match error.downcast_ref::<Failure>() {
         Some(Failure::Tls(TlsError::CertificateWanted(_))) => {
@@ -275,7 +272,6 @@ fn explained(error: Error, address: SocketAddr) -> Error {
     }
 }
 
-/// Whether a request without TLS is answered, and not refused as one that should have had it.
 fn answers_plain_http(address: SocketAddr) -> bool {
     let request = exchange::get("/", "", &address.to_string());
     let answer = exchange::exchange_within(PATIENCE, address, None, None, &request);

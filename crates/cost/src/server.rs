@@ -18,23 +18,23 @@ use tlsdyno_servers::watch::{CpuOwner, Watch};
 use tlsdyno_servers::{CommandSpec, ServerSpec};
 use tlsdyno_traffic::machines::far_cpu::FarCpu;
 
-/// How long it may take to connect.
+/// Timeout of a connection attempt.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// So long the server is watched before it has a connection of ours.
+/// How long the server is watched before its first connection of ours.
 const LOOK: Duration = Duration::from_millis(500);
-/// So long one may be busy: a runtime still compiles itself after its start.
+/// Maximum time for a server to become idle: a runtime still compiles itself after its start.
 const SETTLING: Duration = Duration::from_secs(10);
-/// A server that uses more of a CPU without us is not measured.
+/// Maximum CPU use without our connections, as a part of a CPU, of a server that is measured.
 const BUSY_MAX: f64 = 0.05;
 
-/// A server that runs, or one that was started.
+/// A server that was already running, or one that was started.
 pub(crate) struct Server {
     pub address: SocketAddr,
-    /// Of a server that was started they hold the server, which ends with them.
+    /// Owns a server that was started, which ends with them.
     eyes: Eyes,
-    /// The part of a CPU that it uses without connections of ours.
+    /// CPU use without our connections, as a part of a CPU.
     pub busy: f64,
-    /// That of a server that was started: it goes after the server.
+    /// Directory of a server that was started: deleted after the server has ended.
     _directory: Option<RunDirectory>,
 }
 
@@ -42,16 +42,14 @@ pub(crate) struct Server {
 enum Eyes {
     Here(Watch),
     Worker(FarCpu),
-    /// It is on another machine, and nobody is there.
+    /// The server is on another machine, without a worker there.
     Nobody,
 }
 
 impl Server {
-    /// The server that listens there, or this process of its with all below it; one on another machine with a worker
-    /// there, or without.
-    ///
-    /// # Errors
-    /// Nobody of the user's listens there, it is busy, or it begins processes that cannot be watched.
+    /// The server that listens there, or the process with this id and its descendants; on another machine with a worker
+    /// there, or without. Fails if no process of the user listens there, it is busy, or its processes cannot be
+    /// watched.
     pub fn running(
         address: SocketAddr,
         pid: Option<u32>,
@@ -75,10 +73,7 @@ impl Server {
         Server { address, eyes, busy: 0.0, _directory: None }.watched()
     }
 
-    /// Starts the server of a command line.
-    ///
-    /// # Errors
-    /// It does not start, or as of one that runs.
+    /// Starts the server of a command line; fails for the same reasons as [`Server::running`].
     pub fn started(command: &str, address: &str) -> Result<Server> {
         let directory = RunDirectory::create_for_command().or_fault(Fault::Environment)?;
         let docroot = directory.path().join("docroot");
@@ -99,7 +94,7 @@ impl Server {
         Server { address, eyes: Eyes::Here(watch), busy: 0.0, _directory: Some(directory) }.watched()
     }
 
-    /// The same once it is known how it is watched, and that it has little else to do.
+    /// Decides how the CPU time is read, and refuses a server that is busy.
     fn watched(mut self) -> Result<Server> {
         self.watch_processes_for_each().or_fault(Fault::Environment)?;
         let mut look = || -> Result<f64> {
@@ -162,9 +157,6 @@ impl Server {
     }
 
     /// How its CPU time is read, for the manifest, and the command line of its first process.
-    ///
-    /// # Errors
-    /// The worker beside it is lost.
     pub fn about(&mut self) -> Result<(&'static str, String)> {
         let Seen::About { command, by_group } = self.look(Look::About)? else {
             bail!("the worker beside the server did not say what it is");
@@ -178,10 +170,7 @@ impl Server {
         Ok((accounting, without_secrets(&command)))
     }
 
-    /// Whether other processes serve the address now; from here on those are read.
-    ///
-    /// # Errors
-    /// None of them is ours any more.
+    /// Whether other processes serve the address now; from here on those are read. Fails if none is the user's.
     pub fn has_changed(&mut self) -> Result<bool> {
         self.is_so(Look::Changed)
     }
@@ -196,12 +185,12 @@ impl Server {
         self.is_so(Look::Rests)
     }
 
-    /// CPU time of its processes so far, nanoseconds.
+    /// CPU time of its processes since their start, nanoseconds.
     pub fn read_ns(&mut self) -> Result<u64> {
         Ok(self.cpu_ns(Look::Clock)?.unwrap_or(0))
     }
 
-    /// Its processes, where they are on this machine.
+    /// `None`: they are on another machine.
     pub fn pids_here(&self) -> Option<Vec<u32>> {
         match &self.eyes {
             Eyes::Here(watch) => Some(watch.pids()),

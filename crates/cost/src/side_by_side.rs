@@ -9,25 +9,23 @@ use tlsdyno_stats::rows::{Rows, Terms};
 use crate::part_id::{PartId, PartKind};
 use crate::parts::{Part, Seen};
 
-/// What a part of the second server costs more than that of the first.
+/// Difference between the costs of a part of two servers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartDifference {
-    /// What it is.
     #[serde(rename = "part")]
     pub id: PartId,
-    /// What it belongs to.
     pub kind: PartKind,
-    /// What it costs the first, in the rounds that have it of both, nanoseconds.
+    /// Cost to the first server, in the rounds that have it of both, nanoseconds.
     pub first_ns: Estimate,
-    /// The same of the second.
+    /// Cost to the second server, in the same rounds, nanoseconds.
     pub second_ns: Estimate,
     /// The second less the first, nanoseconds. The intervals of all differences hold together.
     pub cost_ns: Estimate,
-    /// Whether the second is dearer or cheaper, by more than what two starts of one server may differ by.
+    /// Whether the second is dearer, beyond the tolerance between two starts of one server.
     pub direction: Direction,
 }
 
-/// What the parts of the second server cost more than the same of the first, in rounds that have both.
+/// In rounds that have the part of both servers.
 pub(crate) fn differences(servers: [Seen; 2], parts: [&[Part]; 2], rows: &Rows) -> Vec<PartDifference> {
     let line = |part: &Part| {
         let other = parts[0].iter().find(|other| other.id == part.id)?;

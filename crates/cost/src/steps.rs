@@ -6,16 +6,15 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_base::exchange::Reach;
 use tlsdyno_tls::{Effort, Group, Lack, Settings, Signer, Suite, Version};
 
-/// Requests on a kept connection after its first one.
+/// Number of requests on a kept connection after its first one.
 pub const MORE_REQUESTS: u32 = 16;
 
 /// What a connection is, in all that the client decides: two connections with the same id ask a server for the same.
 /// Its name is [`Display`](fmt::Display).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepId {
-    /// The version that is offered; `None`: no TLS.
     pub version: Option<Version>,
-    /// What the hello lacks.
+    /// Left out of the ClientHello.
     pub lack: Option<Lack>,
     /// The only group that is offered; `None`: X25519 first, as browsers have it.
     pub group: Option<Group>,
@@ -26,43 +25,38 @@ pub struct StepId {
     /// The client takes a certificate that is compressed by zlib.
     #[serde(default)]
     pub compressed: bool,
-    /// What is resumed; `None`: a full handshake.
+    /// `None`: a full handshake.
     pub resumes: Option<Resumed>,
-    /// How far it goes.
+    /// Where the client ends the connection.
     pub reach: Reach,
-    /// The path that is requested; empty: that of the URL.
     pub page: String,
-    /// Requests on the same connection after the first.
     pub more_requests: u32,
 }
 
-/// A connection as the client makes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// What it was called when it was measured, for readers of the record.
+    /// As it was called when it was measured, for readers of the record.
     pub name: String,
-    /// What it is.
     #[serde(flatten)]
     pub id: StepId,
-    /// It tells what another choice would cost: measured in every third turn.
+    /// Determines the cost of another choice: measured in every third turn.
     pub is_choice: bool,
 }
 
-/// How a session is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resumed {
     /// With a ticket, as far as the server has tickets.
     Ticket,
-    /// By the number that the server knows it by (TLS 1.2 without tickets).
+    /// By session ID (TLS 1.2 without tickets).
     Id,
     /// With a ticket, and the request goes with the hello (RFC 9846 section 2.3).
     EarlyData,
 }
 
 impl StepId {
-    /// With all that is usual.
+    /// Full handshake with the usual offer.
     pub fn new(version: Version, reach: Reach) -> StepId {
         StepId {
             version: Some(version),
@@ -78,28 +72,26 @@ impl StepId {
         }
     }
 
-    /// The server refuses its hello, which lacks this.
     pub(crate) fn refused(version: Version, lack: Lack) -> StepId {
         let group = (lack == Lack::Secret).then_some(Group::X25519);
         StepId { lack: Some(lack), group, ..StepId::new(version, Reach::Refused) }
     }
 
-    /// It resumes a session.
+    /// `how`: with a ticket or by session ID.
     pub(crate) fn resumed(version: Version, how: Resumed, reach: Reach) -> StepId {
         StepId { resumes: Some(how), ..StepId::new(version, reach) }
     }
 
-    /// The whole of a connection: what all other steps are compared with in time.
+    /// A whole connection: all other steps are compared with it in time.
     pub fn whole(version: Version, is_handshake_only: bool) -> StepId {
         StepId::new(version, if is_handshake_only { Reach::Finished } else { Reach::Answered })
     }
 
-    /// The same by this suite alone.
     fn by(self, suite: Suite) -> StepId {
         StepId { suite: Some(suite), ..self }
     }
 
-    /// One request of this page, and several on the same connection.
+    /// One request of this page, and several on one connection.
     fn requests(version: Version, page: &str) -> [StepId; 2] {
         let one = StepId { page: page.to_owned(), ..StepId::new(version, Reach::Answered) };
         [one.clone(), StepId { more_requests: MORE_REQUESTS, ..one }]
@@ -113,8 +105,7 @@ impl StepId {
         Step { is_choice: true, ..self.step() }
     }
 
-    /// What the client offers for it. `name`: the host of the URL; `usual`: the suites that it offers of a version in
-    /// place of AES-128-GCM, where there are any of it.
+    /// The client's offer. `name`: the host of the URL; `usual`: by version, the suites offered instead of AES-128-GCM.
     pub fn settings(&self, name: &str, usual: &[Suite]) -> Settings {
         let version = self.version.unwrap_or(Version::Tls13);
         let of_version: Vec<Suite> = usual.iter().copied().filter(|suite| suite.version() == version).collect();
@@ -139,7 +130,6 @@ impl StepId {
         }
     }
 
-    /// What it is called.
     fn name(&self) -> String {
         if self.reach == Reach::Tcp {
             return "TCP".to_owned();
@@ -182,7 +172,7 @@ impl fmt::Display for StepId {
 }
 
 impl Step {
-    /// All of them, in the order of a connection's life: of this version, of TLS 1.2, of further pages, of plain HTTP.
+    /// In the order of a connection's life: of this version, of TLS 1.2, of further pages, of plain HTTP.
     pub fn all(version: Version, pages: &[String], has_plain: bool) -> Vec<Step> {
         let mut all = vec![StepId::new(version, Reach::Tcp).step()];
         all.extend(if version == Version::Tls13 { of_today() } else { Vec::new() });
@@ -248,7 +238,7 @@ fn of_old() -> Vec<Step> {
     ]
 }
 
-/// A further page, and with TLS 1.3 what it costs by another cipher.
+/// A further page, and with TLS 1.3 the same by another cipher.
 fn of_page(version: Version, page: &str) -> Vec<Step> {
     let [one, more] = StepId::requests(version, page);
     let ciphers = [Suite::Tls13Aes256Gcm, Suite::Tls13ChaCha20].into_iter().filter(|_| version == Version::Tls13);

@@ -23,23 +23,19 @@ use crate::server::Server;
 use crate::steps::Step;
 use crate::{CostRecord, LABELS};
 
-/// Connections of a slice at least: the first one after a rest is dearer than the others.
+/// Minimum number of connections of a slice: the first one after a rest is dearer than the others.
 const CONNECTIONS_LEAST: u32 = 4;
-/// So many slices one after the other whose connections waited are the server's, fewer the machine's.
+/// Maximum number of consecutive slices whose connections waited: more are the server's fault, fewer the machine's.
 const SLOW_SLICES_MAX: u32 = 3;
-/// Connections of a warm-up.
 const WARM_UP: u32 = 20;
-/// The part of the time in which servers become warm at most, beside the warm-up of each step: so many of it.
+/// Divisor of the measuring time: the longest time that servers get to become warm, beside the warm-up of each step.
 const SETTLE_PART: u32 = 5;
-/// Rounds that intervals are made from.
 const ROUNDS: u32 = 12;
-/// Fewer tell no interval.
+/// Minimum number of rounds for intervals.
 const ROUNDS_LEAST: u32 = 5;
-/// Steps that tell of another choice have a slice in every so many sweeps, all of them in the same: some are compared
-/// with each other.
+/// Steps of another choice have a slice in every so many sweeps, all in the same: some are compared with each other.
 const CHOICE_TURNS: u32 = 3;
 
-/// Runs it. An error means that measuring did not begin.
 pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
         Outside::start(experiment, record, stop, observer)
@@ -49,7 +45,7 @@ pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Ob
 /// One or two servers, as their clients see them, and their processes.
 struct Outside<'a> {
     targets: Vec<Target>,
-    /// Of each configuration: the target, and the step of it.
+    /// For each configuration the index of its target, and of the step there.
     steps: Vec<[usize; 2]>,
     sweeps: u32,
     stop: &'a AtomicBool,
@@ -110,12 +106,12 @@ impl<'a> Outside<'a> {
         &self.targets[target].measured.steps[step]
     }
 
-    /// Whether a step has its turn in this sweep.
+    /// The step has a slice in this sweep.
     fn has_turn(&self, configuration: usize) -> bool {
         !self.step(configuration).is_choice || self.sweeps.is_multiple_of(CHOICE_TURNS)
     }
 
-    /// Steps in random order, as far as there is time until its end.
+    /// Steps in random order, until the time ends.
     fn sweep(&mut self, blocks: &mut [Block], time: TimeOfSlices, random: &mut SplitMix64) -> Result<(), Failed> {
         let with_turn = (0..blocks.len()).filter(|at| self.has_turn(blocks[*at].configuration));
         let mut order: Vec<usize> = with_turn.collect();
@@ -164,7 +160,6 @@ impl Outside<'_> {
     }
 }
 
-/// The servers that are asked for, with what is requested of them.
 fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
     let mut servers = Vec::new();
     if let (Some(command), Some(address)) = (&cost.server_command, &cost.address) {
@@ -213,7 +208,7 @@ impl Target {
         Ok(Some((Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full: 0 }, body_bytes)))
     }
 
-    /// What it may mean that a server no longer takes what it took before.
+    /// Adds the likely reason why a server no longer takes what it took before.
     fn refused(&self, error: Error) -> Error {
         let is_refusal = error.downcast_ref::<Failure>().is_none_or(|failure| !matches!(failure, Failure::Http(_)));
         let hint = "the server took this before: it may limit or ban a client that makes many connections or breaks \
@@ -222,7 +217,6 @@ impl Target {
     }
 }
 
-/// What is known of the servers from outside.
 fn describe(record: &mut Record, targets: &[Target]) {
     let of = |text: fn(&Target) -> String| targets.iter().map(text).collect::<Vec<_>>().join(" | ");
     let manifest = &mut record.manifest;

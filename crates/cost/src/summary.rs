@@ -14,81 +14,62 @@ use crate::parts::{self, Part, PartCost, Seen};
 use crate::side_by_side::{self, PartDifference};
 use crate::{CostRecord, LABELS, Measured};
 
-/// What connections cost a server that is seen.
+/// Name of the cost where the server's CPU time is read.
 const CPU: &str = "server CPU";
-/// What is known of the connections of another.
+/// Name of the cost where it is not read.
 const WAIT: &str = "client's wait";
 
-/// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CostSummary {
-    /// The server, and the one that it is compared with.
     pub servers: Vec<ServerCost>,
-    /// What the second costs more than the first, part by part.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<PartDifference>,
     /// Requests a second of the reader's site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// Connections a second of the reader's site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_per_s: Option<f64>,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
-    /// What the reader must know.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
 }
 
-/// A server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCost {
-    /// `A` or `B`.
+    /// `A` or `B`, in the order of the servers.
     pub label: &'static str,
-    /// Where it serves TLS.
     pub address: String,
-    /// The command line of its first process.
     pub command: String,
-    /// Version, suite and group of a whole connection.
     pub negotiated: String,
-    /// The version of a whole connection.
     #[serde(skip)]
     pub version: Option<Version>,
     /// What is told of connections: `server CPU`, or `client's wait` where the CPU time of the server is not read.
     pub cost: &'static str,
-    /// What a connection of each step costs.
     pub steps: Vec<StepCost>,
-    /// What steps differ in.
+    /// Differences between steps.
     pub parts: Vec<PartCost>,
-    /// Parts whose steps the server takes, and had no turn in the same round.
+    /// Parts whose steps the server takes, but which had no turn in the same round.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<PartId>,
-    /// Steps that the server does not take, and why.
+    /// Steps that the server does not take, with the reason.
     pub refused: Vec<(String, String)>,
-    /// The bytes of its certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
 }
 
-/// A step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepCost {
-    /// Which.
     pub step: String,
-    /// What a connection costs, nanoseconds.
+    /// Of one connection, nanoseconds.
     pub cost_ns: Estimate,
-    /// Connections measured.
     pub connections: u64,
-    /// Bytes of the bodies of a connection.
+    /// Bytes of response bodies per connection.
     pub body_bytes: f64,
 }
 
 impl CostSummary {
-    /// Of such a record.
-    ///
-    /// # Errors
-    /// It is of something else.
+    /// Fails on a record of another kind.
     pub fn of(record: &Record) -> Result<CostSummary> {
         let of = record.kind_part.understood::<CostRecord>()?;
         let rounds = Rounds::of(record);
@@ -155,12 +136,11 @@ impl ServerCost {
         }
     }
 
-    /// Whether its parts are CPU time.
+    /// The costs are CPU time of the server, not the client's wait.
     pub fn is_cpu(&self) -> bool {
         self.cost == CPU
     }
 
-    /// This part.
     pub fn part(&self, id: &PartId) -> Option<&PartCost> {
         self.parts.iter().find(|part| part.id == *id)
     }

@@ -11,7 +11,7 @@ use super::part_id::PartId;
 use super::*;
 
 thread_local! {
-    /// Every label is another one on this thread.
+    /// Replaces every label on this thread.
     pub static IS_REWORDED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -42,7 +42,7 @@ fn record() -> Record {
     Record { finished: true, kind_part: KindPart::from(CostRecord { experiment, servers }), ..record }
 }
 
-/// The numbers of a sheet, and which part each is of: parts, differences, steps.
+/// Of parts, differences and steps, each with its part.
 fn numbers(record: &Record) -> [Vec<(Option<PartId>, Estimate)>; 3] {
     let summary = CostSummary::of(record).unwrap();
     let parts = summary.servers.iter().flat_map(|of| &of.parts).map(|part| (Some(part.id.clone()), part.cost_ns));
@@ -51,7 +51,7 @@ fn numbers(record: &Record) -> [Vec<(Option<PartId>, Estimate)>; 3] {
     [parts.collect(), differences.collect(), steps.collect()]
 }
 
-/// The same record as a program would have written it that calls every step something else.
+/// With another label for every step.
 fn reworded(record: &Record) -> Record {
     fn reword(value: &mut Value) {
         match value {

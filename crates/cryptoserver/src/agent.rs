@@ -30,7 +30,7 @@ const HOPE: Duration = Duration::from_secs(2);
 const PER_LOCAL: u32 = 64;
 /// A connection of the provider that takes no answers is closed at so many bytes of them.
 const OWED_BYTES_MAX: usize = 64 * 1024;
-/// Between two sentences that no service answers.
+/// Shortest time between two complaints that no service answers.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const LISTENER: u64 = 0;
@@ -51,10 +51,9 @@ struct Local {
     in_flight: u32,
 }
 
-/// A request without an answer.
 struct Pending {
     local: u64,
-    /// The provider's.
+    /// The tag that the provider gave it.
     tag: u32,
     frame: Vec<u8>,
     asked: Instant,
@@ -62,7 +61,6 @@ struct Pending {
     sent: Option<(usize, Instant)>,
 }
 
-/// An agent that listens.
 pub struct Agent {
     epoll: rustix::fd::OwnedFd,
     listener: UnixListener,
@@ -86,9 +84,6 @@ pub struct Agent {
 impl Agent {
     /// Takes a socket that listens, the services in the order in which they are preferred, connections to each, and how
     /// many the provider may have.
-    ///
-    /// # Errors
-    /// The system has no descriptors.
     pub fn new(listener: UnixListener, services: &[Service], each: usize, locals_max: usize) -> Result<Agent> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("wait for sockets")?;
         listener.set_nonblocking(true)?;
@@ -115,9 +110,6 @@ impl Agent {
 
     /// Serves until `stop`, with a line of metrics in each so many seconds. Each time that `hangup` is set, connections
     /// from then on have what `read_again` finds in place of its certificates.
-    ///
-    /// # Errors
-    /// The sockets cannot be waited for.
     pub fn run(
         &mut self,
         stop: &AtomicBool,

@@ -16,21 +16,18 @@ use zeroize::Zeroizing;
 use crate::gathering::Gathering;
 use crate::premaster::{Decryptor, Secret};
 
-/// How requests become batches.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Most requests of one.
+    /// Most requests of one batch.
     pub batch: usize,
     /// How long a request may wait for others. Nothing: it takes what came while all threads were busy.
     pub wait: Duration,
-    /// Threads that decrypt.
     pub threads: usize,
 }
 
 /// What takes the secret, on a thread of the batches: it must not wait.
 pub type Taker = Box<dyn FnOnce(Result<Secret, &'static str>) + Send>;
 
-/// A block that waits.
 struct Waiting {
     version: u16,
     block: Vec<u8>,

@@ -20,9 +20,6 @@ const EXPONENTS: [u32; tlsdyno_native::batch_rsa::MEMBERS_MAX] = [3, 5, 7, 11, 1
 const DAYS: u32 = 365;
 
 /// So many keys of one modulus, 2 to 8.
-///
-/// # Errors
-/// OpenSSL makes no modulus of so many bits.
 pub fn generate(bits: u32, count: usize) -> Result<Vec<Rsa<Private>>> {
     let exponents = &EXPONENTS[..count];
     let product = EXPONENTS[..count].iter().map(|exponent| u64::from(*exponent)).product::<u64>();

@@ -39,7 +39,7 @@ pub fn of(message: &[u8], scheme: u16) -> Result<Form, &'static str> {
 
 /// RFC 8446, section 4.2.3: PSS with SHA-256, -384 and -512, ECDSA on P-256, P-384 and P-521.
 const TLS13_SCHEMES: [u16; 6] = [0x0804, 0x0805, 0x0806, 0x0403, 0x0503, 0x0603];
-/// The same, and PKCS #1 with these hashes. Nothing with SHA-1.
+/// The schemes of TLS 1.3, and PKCS #1 with these hashes. Nothing with SHA-1.
 const TLS12_SCHEMES: [u16; 9] = [0x0804, 0x0805, 0x0806, 0x0403, 0x0503, 0x0603, 0x0401, 0x0501, 0x0601];
 
 /// Spaces, context and the hash of a transcript by SHA-256 or SHA-384, the only ones of the suites of TLS 1.3.

@@ -15,10 +15,8 @@ pub const ANSWER_BYTES_MAX: usize = 512;
 const REQUEST_HEAD: usize = 4 + 1 + KEY_ID_BYTES + 2;
 const ANSWER_HEAD: usize = 4 + 1;
 
-/// Which key is meant.
 pub type KeyId = [u8; KEY_ID_BYTES];
 
-/// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// A signature over the message; the detail is a signature scheme of TLS (RFC 8446, section 4.2.3).
@@ -27,44 +25,32 @@ pub enum Operation {
     Decrypt = 2,
 }
 
-/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
     /// Comes back with the answer.
     pub tag: u32,
-    /// What to do.
     pub operation: Operation,
-    /// By which key.
     pub key: KeyId,
-    /// What else the operation has to know.
     pub detail: u16,
-    /// To what.
     pub message: &'a [u8],
 }
 
-/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The bytes are the signature or the secret.
     Done = 0,
     /// It is not what a handshake asks for; the bytes say why, as in all that follow.
     Refused = 1,
-    /// The service has no such key.
     NoKey = 2,
-    /// No service could be reached.
     NoService = 3,
     /// The client asks for more than it may in a second.
     TooMany = 4,
-    /// The operation failed.
     Failed = 5,
 }
 
-/// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// The request's.
     pub tag: u32,
-    /// How it ended.
     pub status: Status,
     /// A signature, a secret, or the reason in words.
     pub bytes: &'a [u8],
@@ -82,7 +68,6 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Something that has a body in a frame.
 pub trait Body<'a>: Sized {
     /// Bytes that every body has.
     const HEAD: usize;
@@ -90,16 +75,10 @@ pub trait Body<'a>: Sized {
     const REST_MAX: usize;
 
     /// Understands a body, whose length is right already.
-    ///
-    /// # Errors
-    /// A number in it means nothing.
     fn decode(body: &'a [u8]) -> Result<Self, Malformed>;
 }
 
 /// The first frame of `input` and its bytes, or `None` where more must come.
-///
-/// # Errors
-/// It is none of this kind.
 pub fn first<'a, B: Body<'a>>(input: &'a [u8]) -> Result<Option<(B, usize)>, Malformed> {
     let Some((length, rest)) = input.split_first_chunk::<2>() else { return Ok(None) };
     let length = usize::from(u16::from_be_bytes(*length));

@@ -12,7 +12,6 @@ use tlsdyno_native::remote_keys;
 
 use crate::stub;
 
-/// Where everything was written.
 #[derive(Debug)]
 pub struct FrontEnd {
     /// For the environment variable OPENSSL_CONF of the web server.

@@ -37,9 +37,6 @@ pub struct Own {
 pub type Client = [u8; 32];
 
 /// The agent that has this certificate.
-///
-/// # Errors
-/// It is none.
 pub fn client_of(certificate: &CertificateDer<'_>) -> Result<Client> {
     let certificate = webpki::EndEntityCert::try_from(certificate).map_err(|why| anyhow!("{why}"))?;
     Ok(digest(&SHA256, &certificate.subject_public_key_info()).as_ref().try_into()?)
@@ -104,9 +101,6 @@ impl Own {
     }
 
     /// The service's side: clients have a certificate of this authority that these lists do not revoke.
-    ///
-    /// # Errors
-    /// [`Fault::Input`]: a file cannot be read or used.
     pub fn service(&self, client_ca: &Path, revoked: Option<&Path>) -> Result<ServiceSide> {
         let make = || -> Result<_> {
             let (chain, key) = self.read()?;
@@ -125,9 +119,6 @@ impl Own {
     }
 
     /// The agent's side: services have a certificate of this authority.
-    ///
-    /// # Errors
-    /// [`Fault::Input`]: a file cannot be read or used.
     pub fn agent(&self, server_ca: &Path) -> Result<Arc<ClientConfig>> {
         let make = || -> Result<_> {
             let (chain, key) = self.read()?;

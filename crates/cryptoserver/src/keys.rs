@@ -23,29 +23,23 @@ use crate::identity::read_private;
 use crate::premaster::Decryptor;
 
 /// Which key it is: the same for a private key and for a certificate with its public part.
-///
-/// # Errors
-/// The public part cannot be encoded.
 pub fn id_of<K: HasPublic>(key: &PKeyRef<K>) -> Result<KeyId> {
     let spki = key.public_key_to_der().context("encode a public key")?;
     Ok(digest(&SHA256, &spki).as_ref().first_chunk().copied().expect("a hash of 32 bytes"))
 }
 
-/// A key by its uses.
 struct Key {
     signing: Arc<dyn SigningKey>,
     /// For what `signing` does not have: in TLS 1.2 a curve goes with every hash.
     curve: Option<PKey<Private>>,
-    /// Where it decrypts.
     decrypting: Option<Decryptor>,
     /// Where it does so together with others: its place among them.
     together: Option<(Arc<Batches>, usize)>,
 }
 
-/// All keys.
 pub struct Keys {
     by_id: HashMap<KeyId, Key>,
-    /// Those that decrypt together, by modulus.
+    /// Keys that decrypt together, by modulus.
     batches: Vec<Arc<Batches>>,
 }
 
@@ -100,12 +94,10 @@ impl Keys {
         key.together.as_ref().map(|(batches, place)| (&**batches, *place))
     }
 
-    /// Batches so far.
     pub fn batch_count(&self) -> u64 {
         self.batches.iter().map(|batches| batches.count()).sum()
     }
 
-    /// Their number.
     pub fn count(&self) -> usize {
         self.by_id.len()
     }

@@ -36,7 +36,6 @@ pub mod stub;
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;
 
-/// The program.
 pub fn program() -> Program {
     let only = subcommand!("cryptoserver", command).with_short_help(
         &["keys", "listen", "cert", "cert_key", "client_ca", "allow_decryption", "rate", "max_connections"],

@@ -22,27 +22,23 @@ const PAUSES_AFTER_SILENCE: (Duration, Duration) = (Duration::from_secs(1), Dura
 /// Where a service is, and how it proves that.
 #[derive(Clone, Debug)]
 pub struct Service {
-    /// Where it listens.
     pub address: SocketAddr,
     /// The name in its certificate.
     pub name: ServerName<'static>,
-    /// What is known of TLS.
     pub tls: Arc<ClientConfig>,
 }
 
 /// A connection to a service, or the pause before the next one.
 pub struct Link {
-    /// What the next connection is made to, and by what.
     pub service: Service,
     open: Option<Open>,
     pause: Duration,
     pause_after_silence: Duration,
     retry_at: Instant,
-    /// Requests without an answer.
     pub in_flight: u32,
     /// When the service last said something.
     pub heard: Instant,
-    /// What the last one failed of.
+    /// Why the last connection failed.
     pub fault: String,
 }
 
@@ -55,7 +51,6 @@ struct Open {
 }
 
 impl Link {
-    /// Not connected yet; it may be at once.
     pub fn new(service: Service) -> Link {
         let (pause, pause_after_silence) = (PAUSES.0, PAUSES_AFTER_SILENCE.0);
         let fault = format!("{} was not tried yet", service.address);
@@ -63,15 +58,11 @@ impl Link {
         Link { service, open: None, pause, pause_after_silence, retry_at: now, in_flight: 0, heard: now, fault }
     }
 
-    /// Whether requests can be sent.
     pub fn is_up(&self) -> bool {
         self.open.as_ref().is_some_and(|open| !open.tls.is_handshaking())
     }
 
     /// The socket to wait for, of a connection that was just begun, if one is due.
-    ///
-    /// # Errors
-    /// There are no sockets.
     pub fn begin_if_due(&mut self, now: Instant) -> io::Result<Option<&TcpStream>> {
         if self.open.is_some() || now < self.retry_at {
             return Ok(None);
@@ -108,7 +99,6 @@ impl Link {
         self.pause_after_silence = (self.pause_after_silence * 2).min(PAUSES_AFTER_SILENCE.1);
     }
 
-    /// Whether a handshake takes too long.
     pub fn is_late(&self, now: Instant) -> bool {
         self.open.as_ref().is_some_and(|open| open.tls.is_handshaking() && now - open.began > PATIENCE)
     }
@@ -189,7 +179,7 @@ impl Open {
     }
 }
 
-/// Not connected yet counts, too.
+/// Whether an error of a socket is none: nothing can be read or written yet, or it is not connected yet.
 pub fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected | io::ErrorKind::Interrupted)
 }

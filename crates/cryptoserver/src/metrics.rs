@@ -15,22 +15,19 @@ pub struct Counters<const N: usize> {
 }
 
 impl<const N: usize> Counters<N> {
-    /// All 0.
     pub fn new(names: [&'static str; N]) -> Counters<N> {
         Counters { names, values: [const { AtomicU64::new(0) }; N] }
     }
 
-    /// Adds to the one at this place.
     pub fn add(&self, place: usize, amount: u64) {
         self.values[place].fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The one at this place.
     pub fn get(&self, place: usize) -> u64 {
         self.values[place].load(Ordering::Relaxed)
     }
 
-    /// All of them, the CPU time of this process in nanoseconds, and what else is known.
+    /// The counters, the CPU time of this process in nanoseconds, and what else is known.
     pub fn line(&self, others: &[(&str, u64)]) -> String {
         let own = self.names.iter().enumerate().map(|(place, name)| (*name, self.get(place)));
         let all = own.chain(others.iter().copied()).chain([("cpu_ns", cpu_ns())]);
@@ -39,7 +36,6 @@ impl<const N: usize> Counters<N> {
     }
 }
 
-/// CPU time of this process, nanoseconds.
 fn cpu_ns() -> u64 {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32).as_nanos() as u64
@@ -57,7 +53,6 @@ impl Lines {
     /// How long the last ones may take at the end.
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// On standard output.
     pub fn of_stdout() -> Lines {
         Lines::to(std::io::stdout())
     }
@@ -75,12 +70,10 @@ impl Lines {
         Lines { waiting, ended }
     }
 
-    /// Leaves the line to the thread.
     pub fn print(&self, line: String) {
         let _ = self.waiting.try_send(line);
     }
 
-    /// The last line.
     pub fn end(self, line: String) {
         self.print(line);
         drop(self.waiting);
@@ -88,7 +81,6 @@ impl Lines {
     }
 }
 
-/// When the next line is due.
 #[derive(Debug)]
 pub struct Pace {
     every: Option<Duration>,
@@ -102,7 +94,6 @@ impl Pace {
         Pace { every, next: Instant::now() + every.unwrap_or_default() }
     }
 
-    /// Whether one is due by now.
     pub fn is_due(&mut self, now: Instant) -> bool {
         let due = self.every.filter(|_| now >= self.next);
         self.next += due.unwrap_or_default();

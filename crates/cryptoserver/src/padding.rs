@@ -5,7 +5,7 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 /// Bytes of a pre-master secret.
 pub const BYTES: usize = 48;
-/// What client and server make their keys from.
+/// The pre-master secret, from which client and server derive their keys (RFC 5246, section 8.1).
 pub type Secret = [u8; BYTES];
 /// Before the secret: 0, 2, at least eight bytes that are not 0, and a 0 (RFC 8017, section 7.2.2).
 pub const HEAD_BYTES_MIN: usize = 11;

@@ -24,17 +24,12 @@ pub struct Decryptor {
 }
 
 impl Decryptor {
-    /// Decrypts by this key.
-    ///
-    /// # Errors
-    /// There is no memory.
     pub fn new(rsa: Rsa<Private>) -> Result<Decryptor> {
         let exponent = Zeroizing::new(rsa.d().to_vec_padded(rsa.size() as i32)?);
         let instead = hmac::Key::new(hmac::HMAC_SHA384, digest(&SHA256, &exponent).as_ref());
         Ok(Decryptor { rsa, instead })
     }
 
-    /// The key that it decrypts by.
     pub fn rsa(&self) -> &Rsa<Private> {
         &self.rsa
     }
@@ -52,9 +47,6 @@ impl Decryptor {
     }
 
     /// The secret in a block that a client encrypted to the key; `version` is the one that it offered in its hello.
-    ///
-    /// # Errors
-    /// As [`Decryptor::check`], or the numbers could not be computed.
     pub fn decrypt(&self, version: u16, block: &[u8]) -> Result<Secret, &'static str> {
         self.check(block)?;
         let mut plain = Zeroizing::new(vec![0; block.len()]);

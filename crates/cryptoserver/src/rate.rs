@@ -13,7 +13,6 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Each client may ask for so much in a second.
     pub fn new(per_second: u32) -> Rates {
         Rates { per_second: f64::from(per_second), buckets: HashMap::new() }
     }

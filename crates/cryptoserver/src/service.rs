@@ -27,7 +27,7 @@ use crate::strangers::Strangers;
 
 /// A client has so long to say who it is; agents wait no longer.
 const HANDSHAKE: Duration = Duration::from_secs(2);
-/// And so long to take what it asked for.
+/// A client has so long to take the answers that it asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The system finds out by itself that the other machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -49,10 +49,8 @@ const SIGNATURES: usize = 0;
 const DECRYPTIONS: usize = 1;
 const NOT_LET_IN: usize = 6;
 
-/// What bounds a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Most connections.
     pub connections: u32,
     /// Operations in a second for each client, by its public key.
     pub rate: u32,
@@ -60,7 +58,6 @@ pub struct Limits {
     pub metrics_every: u32,
 }
 
-/// A service that listens.
 pub struct Service {
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -80,10 +77,6 @@ struct Shared {
 }
 
 impl Service {
-    /// Binds the address.
-    ///
-    /// # Errors
-    /// [`Fault::Environment`]: the address cannot be had.
     pub fn new(listen: SocketAddr, side: ServiceSide, keys: Keys, limits: Limits) -> Result<Service> {
         let bound = TcpListener::bind(listen).with_context(|| format!("failed to listen on {listen}"));
         let listener = bound.or_fault(Fault::Environment)?;
@@ -100,19 +93,12 @@ impl Service {
         Ok(Service { listener, shared: Arc::new(shared), limits })
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// The system does not say.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until `stop`. What is under way then is lost; agents ask again elsewhere. Each time that `hangup` is
     /// set, it takes what `read_again` finds in place of its certificates.
-    ///
-    /// # Errors
-    /// The listener cannot be waited for.
     pub fn run(
         &self,
         stop: &AtomicBool,
@@ -208,7 +194,6 @@ impl Shared {
     }
 }
 
-/// The place of one connection of a client.
 struct Place<'a> {
     shared: &'a Shared,
     client: Client,
@@ -241,7 +226,6 @@ impl Outbox {
     }
 }
 
-/// A connection whose client is known.
 struct Conversation<'a> {
     shared: &'a Arc<Shared>,
     tls: ServerConnection,
@@ -284,7 +268,7 @@ impl<'a> Conversation<'a> {
         Ok(Conversation { shared, tls, place, outbox, owed: 0 })
     }
 
-    /// Until the client ends it, or breaks a rule.
+    /// Serves the connection until the client ends it or breaks a rule.
     fn go_on(&mut self) -> io::Result<()> {
         let mut input = Vec::new();
         loop {
@@ -330,7 +314,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// Answers every whole request; the bytes that they have.
+    /// Answers every whole request in `input`, and tells how many bytes these have.
     fn answer_all(&mut self, input: &[u8]) -> io::Result<usize> {
         let (mut done, mut sent, mut answers) = (0, Instant::now(), Vec::new());
         while let Some((request, bytes)) = first::<Request>(&input[done..]).map_err(io::Error::other)? {
@@ -353,7 +337,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// `None`: the outbox will get it.
+    /// The frame of the answer; `None`: a batch will put it into the outbox.
     fn answer(&mut self, request: &Request) -> Option<Vec<u8>> {
         let may = self.shared.rates.lock().is_ok_and(|mut rates| rates.take(&self.place.client, Instant::now()));
         if !may {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// Nobody gives way before: a handshake takes two ways there and back, and an agent's machine may be busy.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// All of them.
 pub struct Strangers {
     most: usize,
     all: Mutex<All<Arc<TcpStream>>>,
@@ -38,7 +37,6 @@ pub struct Stranger {
 }
 
 impl Strangers {
-    /// At most so many at the same time.
     pub fn new(most: u32) -> Arc<Strangers> {
         let all = Mutex::new(All { here: Vec::new(), known: HashSet::new() });
         Arc::new(Strangers { most: most as usize, all, one_left: Condvar::new() })

@@ -5,10 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use serde::{Deserialize, Deserializer, de::Error};
 
-/// `IP:PORT`.
-///
-/// # Errors
-/// What is wrong with it, and how to write it.
+/// Reads `IP:PORT`; an error says what is wrong and how to write it.
 pub fn parse(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         let fault = port_fault(text).unwrap_or("names are not resolved in a file");
@@ -16,10 +13,7 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// `IP:PORT`, or `NAME:PORT` where the name has an address.
-///
-/// # Errors
-/// What is wrong with it, and how to write it.
+/// Reads `IP:PORT`, or `NAME:PORT` where the name has an address; an error says how to write it.
 pub fn resolve(text: &str) -> Result<SocketAddr, String> {
     let write = "write IP:PORT, as in 127.0.0.1:8443 or [::1]:8443";
     if let Some(fault) = port_fault(text) {
@@ -29,7 +23,6 @@ pub fn resolve(text: &str) -> Result<SocketAddr, String> {
     found.into_iter().next().ok_or_else(|| format!("`{text}` has no address; {write}"))
 }
 
-/// What is wrong with the port, if it is the port.
 fn port_fault(text: &str) -> Option<&'static str> {
     let Some((_, port)) = text.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')) else {
         return Some("the port is missing");

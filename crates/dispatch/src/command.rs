@@ -96,7 +96,6 @@ struct BoundArgs {
     check_interval: Time,
 }
 
-/// Runs, or checks a file.
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
         Some(Action::Validate { file }) => {

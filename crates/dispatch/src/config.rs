@@ -12,14 +12,12 @@ use tlsdyno_engine::time::Time;
 
 use super::address;
 
-/// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Backend {
     /// What status and errors call it; its address if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where it listens.
     #[serde(deserialize_with = "address::read")]
     pub address: SocketAddr,
 }
@@ -74,7 +72,6 @@ impl Default for Config {
     }
 }
 
-/// Most loops.
 pub const LOOPS_MAX: u32 = 256;
 
 impl Config {
@@ -97,9 +94,6 @@ impl Config {
     }
 
     /// Checks everything that can be checked without the network, and puts it as the engine wants it.
-    ///
-    /// # Errors
-    /// What contradicts itself, by its name in the file.
     pub fn settings(&self) -> Result<Settings> {
         ensure!(!self.listen.is_empty(), "`listen` names no address for clients to connect to");
         ensure!(self.loops <= LOOPS_MAX, "`loops` is {}, at most {LOOPS_MAX} make sense", self.loops);
@@ -156,7 +150,6 @@ impl Config {
         Ok(seconds as u32)
     }
 
-    /// Loops to run.
     pub fn loops(&self) -> usize {
         match self.loops {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -166,10 +159,6 @@ impl Config {
 }
 
 impl Backend {
-    /// The value of --backend.
-    ///
-    /// # Errors
-    /// Those of [`address::resolve`].
     fn resolve(text: &str) -> Result<Backend, String> {
         Ok(Backend { name: None, address: address::resolve(text)? })
     }

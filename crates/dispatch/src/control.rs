@@ -63,7 +63,6 @@ impl Control {
             .or_fault(Fault::Environment)
     }
 
-    /// Answers until it is woken.
     pub fn serve(&self, shared: &Shared) {
         let answer = |request: &[u8]| answer(request, shared);
         let reserve = self.reserve.lock().map(|mut reserve| std::mem::take(&mut *reserve)).unwrap_or_default();
@@ -86,7 +85,6 @@ impl Drop for Control {
     }
 }
 
-/// Removes a socket on which nobody listens any more.
 fn remove_stale(path: &Path) -> Result<()> {
     let is_socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
     ensure!(
@@ -103,7 +101,6 @@ fn remove_stale(path: &Path) -> Result<()> {
     }
 }
 
-/// The whole HTTP answer to a request.
 fn answer(request: &[u8], shared: &Shared) -> Vec<u8> {
     let request = String::from_utf8_lossy(request);
     let status = || Status::of(shared, (sys::monotonic_ns() / 1_000_000_000 + 1) as u32);

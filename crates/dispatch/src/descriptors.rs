@@ -25,14 +25,13 @@ const SPARE: u64 = 8;
 /// The descriptors that a dispatcher needs at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Without a single connection.
+    /// Descriptors of the process without a single connection.
     own: u64,
     connections: u64,
     pipes: u64,
 }
 
 impl Need {
-    /// Of this configuration.
     pub fn of(config: &Config) -> Need {
         let loops = config.loops() as u64;
         let control = if config.control.is_some() { OF_CONTROL + CLIENTS_MAX as u64 } else { 0 };

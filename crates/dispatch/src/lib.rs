@@ -18,7 +18,6 @@ pub mod status;
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;
 
-/// The program.
 pub fn program() -> Program {
     let only = subcommand!("dispatch", command).with_short_help(
         &["config", "listen", "backends", "policy", "session_timeout", "drain_time", "control", "check"],

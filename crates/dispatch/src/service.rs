@@ -64,9 +64,6 @@ impl Service {
     /// Runs until SIGINT or SIGTERM and the end of the connections that are open then. SIGHUP reads `file` again.
     /// `ready` is told where clients can connect to, once nothing that the start needs is missing: clients could
     /// take the last descriptors.
-    ///
-    /// # Errors
-    /// The system gives no descriptors or threads; a loop could not go on.
     pub fn run(mut self, file: Option<&Path>, ready: impl FnOnce(&[SocketAddr])) -> Result<End> {
         let (mut wake, woken) = UnixStream::pair().context("make the loops' wake-up")?;
         let (ended, mut loops_end) = UnixStream::pair().context("make the loops' end")?;
@@ -201,7 +198,6 @@ fn wake_up(wake: &mut UnixStream, mut woken: &UnixStream) {
     let _ = wake.write(b"w");
 }
 
-/// How a dispatcher ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Every connection had ended.

@@ -8,33 +8,24 @@ use tlsdyno_engine::dispatch::counters::{BackendCounts, LoopCounts};
 use tlsdyno_engine::dispatch::table::Table;
 use tlsdyno_engine::dispatch::{Phase, Policy, Shared};
 
-/// One backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendStatus {
-    /// Its name.
     pub name: String,
-    /// Where it listens.
     pub address: String,
     /// It is taken for up.
     pub up: bool,
     /// Connections open now.
     pub open: u32,
-    /// Connections made so far.
     pub connections: u64,
-    /// Failed attempts to connect so far.
     pub connect_failures: u64,
-    /// Connections that it reset so far.
     pub resets: u64,
 }
 
-/// One table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStatus {
-    /// What is in it.
     pub name: String,
     /// Entries that have not expired.
     pub entries: usize,
-    /// Most entries.
     pub capacity: usize,
     /// Entries given up for others before their time, so far.
     pub evicted: u64,
@@ -42,29 +33,24 @@ pub struct TableStatus {
     pub refused: u64,
 }
 
-/// The whole status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// `running` or `draining`.
     pub phase: String,
-    /// The policy.
     pub policy: Policy,
     /// Connections open now.
     pub open: u64,
     /// Kinds of tickets, by length, that seem to begin with no key name.
     pub unlearnable_kinds: usize,
-    /// What to do about it, if anything.
+    /// What can be done where sessions get lost, if anything.
     pub advice: Option<String>,
-    /// The backends.
     pub backends: Vec<BackendStatus>,
-    /// The tables.
     pub tables: Vec<TableStatus>,
     /// Counts since the start, summed over the loops, by name.
     pub counts: Vec<(String, u64)>,
 }
 
 impl Status {
-    /// Looks at everything.
     pub fn of(shared: &Shared, now_s: u32) -> Status {
         let (snapshot, _) = shared.snapshot();
         let backends = snapshot.targets.iter().map(|target| {
@@ -116,7 +102,6 @@ impl Status {
         self.counts.iter().find(|(found, _)| found == name).map_or(0, |(_, count)| *count)
     }
 
-    /// As people read it.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let (offered, accepted) = (self.count("sessions_offered"), self.count("sessions_accepted"));
@@ -152,7 +137,6 @@ impl Status {
     }
 }
 
-/// What can be done where sessions get lost.
 fn advice(policy: Policy, unlearnable_kinds: usize, counts: &[(&str, &str, u64)]) -> Option<String> {
     let count = |name: &str| counts.iter().find(|(found, ..)| *found == name).map_or(0, |(.., count)| *count);
     let (unkeyed, accepted) = (count("routed_unkeyed"), count("accepted"));
@@ -186,7 +170,6 @@ fn totals(shared: &Shared) -> Vec<(&'static str, &'static str, u64)> {
     totals
 }
 
-/// The text format of Prometheus.
 pub fn prometheus(shared: &Shared, status: &Status) -> String {
     let mut out = String::new();
     // Writing into a string cannot fail.

@@ -48,7 +48,6 @@ pub static KINDS: Table = Table(&[
 const BELOW: Below =
     &[("primitives", &["server", "server_command", "sizes", "algorithms", "legacy", "time", "quick", "json"])];
 
-/// The program.
 pub fn program() -> Program {
     Program {
         shared: vec![subcommand!("run", run), subcommand!("report", report)],

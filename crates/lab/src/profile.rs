@@ -18,7 +18,6 @@ enum Action {
     Primitives(Box<command::Args>),
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<Exit> {
     let Action::Primitives(args) = &args.action;
     command::run(args)

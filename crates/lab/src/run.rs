@@ -6,7 +6,6 @@ pub use tlsdyno_bench::kinds::commands::run::Args;
 
 use crate::KINDS;
 
-/// Runs the experiment.
 pub fn run(args: &Args) -> Result<Exit> {
     args.perform(&KINDS)
 }

@@ -35,7 +35,6 @@ pub struct Args {
     splice: Vec<PathBuf>,
 }
 
-/// Prints and writes it.
 pub fn run(args: &Args) -> Result<Exit> {
     for page in &args.splice {
         splice(page).with_context(|| format!("in {}", page.display())).or_fault(Fault::Input)?;
@@ -59,7 +58,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Those of a record of any kind, or of a file that holds them already.
+/// Entries of a record of any kind, or of a file that holds them already.
 fn entries(which: &str) -> Result<Vec<Entry>> {
     let record = match store::find(which) {
         Ok(record) => record,

@@ -20,7 +20,6 @@ use crate::model::{Machines, Site};
 /// Machines that use this part of their CPU time are full.
 const FULL: f64 = 0.9;
 
-/// A cell that is predicted.
 struct Cell {
     index: usize,
     name: String,
@@ -30,7 +29,6 @@ struct Cell {
     limit_per_s: f64,
 }
 
-/// A cell, predicted and measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Checked {
     name: String,
@@ -159,7 +157,6 @@ fn errors(all: &[Checked]) -> [Option<[f64; 2]>; 2] {
     })
 }
 
-/// In a sentence.
 pub(crate) fn sentence(all: &[Checked]) -> String {
     let told = |of: Option<[f64; 2]>, what: &str| {
         of.map_or(String::new(), |[median, worst]| format!("{what} median {median:.1} %, worst {worst:.1} %; "))
@@ -175,7 +172,6 @@ pub(crate) fn sentence(all: &[Checked]) -> String {
     )
 }
 
-/// The cells.
 pub(crate) fn section(all: &[Checked]) -> Section {
     let off = |part: Option<f64>| part.map_or(String::new(), |part| format!("{:+.1} %", 100.0 * part));
     let rows = Rows::new(all)

@@ -25,7 +25,6 @@ use crate::simulated::SimulateArgs;
 use crate::traffic::Traffic;
 use crate::what_if::{self, Change};
 
-/// Machines of a kind at most.
 const MACHINES_MOST: i64 = 1_000_000;
 
 /// How many machines carry a site, from measured costs, and how long its visitors wait
@@ -102,7 +101,6 @@ pub struct Args {
     output: ResultArgs,
 }
 
-/// Reads the records and tells the plan.
 pub fn run(args: &Args) -> Result<Exit> {
     let traffic = args.trace.as_deref().map(|path| Traffic::of(path, None)).transpose().or_fault(Fault::Input)?;
     let site = site(args, traffic.as_ref())?;

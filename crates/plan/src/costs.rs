@@ -22,7 +22,7 @@ use crate::measured::{Place, Row, Source, Term, Work};
 
 /// Two kinds of work are told apart where their ratio differs by so many times between cells.
 const APART_TIMES: f64 = 1.5;
-/// The same of the part of the handshakes that resume.
+/// Two kinds of work are told apart where the part of the handshakes that resume differs by so much between cells.
 const APART_SHARE: f64 = 0.1;
 /// Pages are of two sizes where these differ by more than so many kilobytes, which cost some microseconds; a site's are
 /// as measured where they do not.
@@ -34,11 +34,9 @@ const RUNS_LEAST: usize = 4;
 /// Below this part nothing was resumed to speak of.
 const FEW_SHARE: f64 = 0.05;
 
-/// Costs of all places.
 #[derive(Clone, Debug)]
 pub struct Costs {
     places: BTreeMap<Place, Fitted>,
-    /// The records that they are from.
     pub names: Vec<String>,
     /// What the reader must know of the records.
     pub doubts: Vec<String>,
@@ -50,7 +48,6 @@ pub struct Costs {
     at_pace_of: Option<usize>,
 }
 
-/// Costs at one place.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fitted {
     /// By kind of work, nanoseconds; `None`: the records do not tell it.
@@ -59,9 +56,7 @@ pub struct Fitted {
     pub cells: usize,
     /// What the fit misses in them, as a part of their CPU time; `None`: there are no more cells than costs.
     pub misfit_ratio: Option<f64>,
-    /// What was measured there.
     pub range: Range,
-    /// The records.
     pub from: Vec<String>,
     #[serde(skip)]
     point: Work,
@@ -69,10 +64,9 @@ pub struct Fitted {
     /// tells nothing here.
     #[serde(skip)]
     paces: Vec<Option<f64>>,
-    /// Costs and paces of each resample.
     #[serde(skip)]
     sampled: Vec<(Work, Vec<f64>)>,
-    /// By which part each resample misses.
+    /// Misfit of each resample, as a part of the CPU time.
     #[serde(skip)]
     misses_ratio: Vec<f64>,
     #[serde(skip)]
@@ -121,11 +115,8 @@ impl Drawn<'_> {
 }
 
 impl Costs {
-    /// Of records that tell of the same server. `runs_ratio`: what runs of one cell differ by, as a part (standard
+    /// Fits records that tell of the same server. `runs_ratio`: what runs of one cell differ by, as a part (standard
     /// deviation), where that is known and the records shall not tell it.
-    ///
-    /// # Errors
-    /// There are none.
     pub fn of(sources: &[Source], runs_ratio: Option<f64>) -> Result<Costs> {
         ensure!(!sources.is_empty(), "no record is given");
         let fitted = |place: Place| Some((place, Fitted::of(place, sources)?));
@@ -163,12 +154,10 @@ impl Costs {
         Ok(Costs { places, names, doubts, told, runs_ratio, at_pace_of: None })
     }
 
-    /// Whether it is known what runs differ by.
     pub fn knows_runs(&self) -> bool {
         !self.runs_ratio.is_empty()
     }
 
-    /// The same at the pace of the record of this number.
     #[must_use]
     pub fn at_pace_of(&self, record: usize) -> Costs {
         Costs { at_pace_of: Some(record), ..self.clone() }
@@ -180,17 +169,14 @@ impl Costs {
         self.at(place).map_or(Vec::new(), |of| of.paces.iter().map(|pace| pace.map(f64::exp_m1)).collect())
     }
 
-    /// The fit itself.
     pub fn point(&self) -> Drawn<'_> {
         Drawn { costs: self, at: None }
     }
 
-    /// The costs at a place.
     pub fn at(&self, place: Place) -> Option<&Fitted> {
         self.places.get(&place)
     }
 
-    /// All places with their costs.
     pub fn places(&self) -> impl Iterator<Item = (Place, &Fitted)> {
         self.places.iter().map(|(place, fitted)| (*place, fitted))
     }
@@ -205,8 +191,8 @@ impl Costs {
         needed.iter().filter(lacks).map(told).collect()
     }
 
-    /// The same where handshakes or requests cost so much more wherever TLS ends. The difference is drawn as a normal
-    /// error of its interval.
+    /// These costs where handshakes or requests cost so much more wherever TLS ends. The difference is drawn as a
+    /// normal error of its interval.
     pub fn changed(&self, terms: &[Term], more_ns: Estimate) -> Costs {
         let mut costs = self.clone();
         let deviation_ns = more_ns.half_width() / NORMAL_95;
@@ -222,7 +208,6 @@ impl Costs {
         costs
     }
 
-    /// The same costs with this choice, of whose signature so much more is paid.
     #[must_use]
     pub fn with_choice(mut self, choice: Choice, more_ns: Estimate) -> Costs {
         self.told.agreed.retain(|of| !of.is_like(choice));
@@ -374,7 +359,6 @@ fn told_apart(place: Place, cells: &[(Work, f64)], range: &Range) -> [bool; 4] {
     [full, resumed, request, kilobyte]
 }
 
-/// Records with known costs.
 #[cfg(test)]
 pub(crate) mod samples {
     use tlsdyno_record::model::CertificateKind;

@@ -34,14 +34,10 @@ fn draw(rows: &[&Row], random: &mut SplitMix64) -> BTreeMap<u32, f64> {
     drawn
 }
 
-/// A cell of a source over its rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cell {
-    /// Index of the source.
     pub source: usize,
-    /// What was done.
     pub work: Work,
-    /// CPU time, nanoseconds.
     pub cpu_ns: f64,
 }
 
@@ -131,7 +127,7 @@ fn fit(cells: &[(Work, f64)], mut of: [bool; 4]) -> Work {
     }
 }
 
-/// Of these kinds of work alone; 0 for the others, and for one that a resample left out.
+/// Costs of these kinds of work alone; 0 for the others, and for one that a resample left out.
 fn nearest(cells: &[(Work, f64)], of: [bool; 4]) -> Work {
     let row = |(work, cpu_ns): &(Work, f64)| {
         let term = |at: usize| if of[at] { work[at] / cpu_ns } else { 0.0 };

@@ -12,9 +12,8 @@ use crate::page::Plan;
 /// Name of a change behind the name of a column; empty: the server as it was measured.
 type Named = (String, Costs);
 
-/// What is asked of lifetimes.
 pub(crate) struct Lifetimes<'a> {
-    /// Those of the log.
+    /// Connections of the log that resume, by session lifetime.
     pub of: &'a [Lifetime],
     /// The server of the records renews a session by each connection (TLS 1.3).
     pub is_renewed: bool,

@@ -17,7 +17,6 @@ use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::statement::FEW_ROUNDS;
 use tlsdyno_tls::{Stage, Version};
 
-/// Where CPU time is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -34,10 +33,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// All of them.
     pub const ALL: [Place; 5] = [Place::Server, Place::Plain, Place::Proxy, Place::Behind, Place::Dispatcher];
 
-    /// In words.
     pub fn told(self) -> &'static str {
         match self {
             Place::Server => "server",
@@ -48,7 +45,6 @@ impl Place {
         }
     }
 
-    /// The command that measures what such work costs there.
     pub fn measured_by(self, term: Term) -> &'static str {
         match self {
             Place::Server if term == Term::Request => "tlsdyno cost https://…",
@@ -64,13 +60,12 @@ impl Place {
 /// What is done for users: counts of whatever costs CPU time. By [`Term`].
 pub type Work = [f64; 4];
 
-/// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Term {
     /// A connection with a full handshake; where there is no TLS, or it only passes, a connection.
     Full,
-    /// A connection with a resumed one.
+    /// A connection with a resumed handshake.
     Resumed,
     /// A request with its response.
     Request,
@@ -79,10 +74,8 @@ pub enum Term {
 }
 
 impl Term {
-    /// All of them.
     pub const ALL: [Term; 4] = [Term::Full, Term::Resumed, Term::Request, Term::Kilobyte];
 
-    /// In words.
     pub fn told(self, place: Place) -> &'static str {
         match (self, place) {
             (Term::Full, Place::Server | Place::Proxy) => "connection with a full handshake",
@@ -97,32 +90,24 @@ impl Term {
 /// CPU time and the work that it was spent on, of one configuration in one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Where.
     pub place: Place,
     /// Index of the configuration among those of the record.
     pub cell: usize,
-    /// The round.
     pub round: u32,
-    /// What was done.
     pub work: Work,
-    /// CPU time, nanoseconds.
     pub cpu_ns: f64,
     /// Requests a second on a machine of this place; 0: not known.
     pub rate_per_s: f64,
 }
 
-/// What one record says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// The record.
     pub id: String,
     /// Its id, and what it is of.
     pub name: String,
     /// What it was measured on: server, processor.
     pub subject: [String; 2],
-    /// What it tells besides its rows.
     pub told: Told,
-    /// Its rows.
     pub rows: Vec<Row>,
 }
 

@@ -9,18 +9,14 @@ use crate::costs::{Costs, Drawn, KILOBYTES_APART};
 use crate::measured::{Place, Term, Work};
 use crate::queue::Queue;
 
-/// Traffic and machines of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Site {
-    /// Requests a second.
     pub rate_per_s: f64,
-    /// Requests on each connection.
     pub requests_per_connection: f64,
     /// Part of the connections that offer a session, 0 to 1.
     pub reuse_fraction: f64,
     /// Kilobytes of a response; `None`: as measured.
     pub kilobytes: Option<f64>,
-    /// CPUs of a machine.
     pub cpus: f64,
     /// How connections come to the machines that end TLS.
     #[serde(skip)]
@@ -37,19 +33,15 @@ pub fn is_carried(used: Estimate) -> bool {
     Lies::new(used.interval(), [1.0, 1.0]) == Lies::Below
 }
 
-/// Machines of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Machines {
-    /// Servers.
     pub servers: u32,
     /// Proxies that end TLS before them; 0: the servers end it.
     pub proxies: u32,
 }
 
-/// What becomes of a site on some machines.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prediction {
-    /// The machines.
     pub machines: Machines,
     /// Part of the offered sessions that meet a machine that knows them.
     pub kept_fraction: f64,
@@ -70,24 +62,21 @@ pub struct Prediction {
 /// How long machines take for the first response of a visitor, seconds, round trips not included.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latency {
-    /// Mean.
     pub mean_s: Estimate,
     /// 99 of a hundred take no longer.
     pub p99_s: Estimate,
 }
 
 impl Machines {
-    /// All of them.
     pub fn count(self) -> u32 {
         self.servers + self.proxies
     }
 
-    /// Those that end TLS, and where what they do is measured.
+    /// The number of machines that end TLS, and where what they do is measured.
     pub fn ends(self) -> (u32, Place) {
         if self.proxies == 0 { (self.servers, Place::Server) } else { (self.proxies, Place::Proxy) }
     }
 
-    /// In words.
     pub fn told(self) -> String {
         let many = |count: u32, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
         let servers = many(self.servers, "server", "servers");
@@ -128,7 +117,7 @@ impl Site {
         needs
     }
 
-    /// What of this is beyond what was measured.
+    /// Sentences on what of the predictions lies beyond what was measured.
     pub fn extrapolates(&self, costs: &Costs, predictions: &[Prediction]) -> Vec<String> {
         let mut said = Vec::new();
         for place in [Place::Server, Place::Proxy] {
@@ -260,7 +249,6 @@ impl Site {
         each.map(|(queue, count)| count * queue.rate_per_s * queue.mean_s * speed).sum()
     }
 
-    /// What becomes of it on these machines.
     pub fn predict(&self, costs: &Costs, machines: Machines, price: Option<f64>) -> Prediction {
         let used = costs.estimate(|drawn| self.used(costs, drawn, machines));
         let per_connection = [1.0, 0.0, 0.0, self.kilobytes_of(costs, Place::Dispatcher, self.requests_per_connection)];

@@ -16,7 +16,6 @@ const REUSE_STEP: usize = 5;
 /// Loads in the chart, per cent of what the machines can do.
 const LOADS_PERCENT: [u32; 13] = [10, 20, 30, 40, 50, 60, 70, 75, 80, 85, 90, 93, 95];
 
-/// Everything that is shown.
 pub(crate) struct Plan<'a> {
     pub site: &'a Site,
     pub costs: &'a Costs,
@@ -26,13 +25,12 @@ pub(crate) struct Plan<'a> {
     pub warnings: Vec<String>,
     /// What else was asked: traffic of a log, what-ifs, storms.
     pub more: Vec<Section>,
-    /// What of that belongs to the answer.
+    /// Sentences of these sections that belong to the answer.
     pub said: Vec<String>,
     /// Further fields of the JSON object.
     pub json: Vec<(&'static str, Value)>,
 }
 
-/// The site with a change.
 pub(crate) struct Alternative {
     pub name: String,
     /// The cells were measured with it.
@@ -42,7 +40,6 @@ pub(crate) struct Alternative {
 }
 
 impl<'a> Plan<'a> {
-    /// Of a site on these machines, with nothing else asked.
     pub fn of(site: &'a Site, costs: &'a Costs, predictions: &'a [Prediction]) -> Plan<'a> {
         let warnings = site.extrapolates(costs, predictions);
         let (more, said, json) = (Vec::new(), Vec::new(), Vec::new());
@@ -117,7 +114,6 @@ fn spare(of: &Prediction) -> Estimate {
     Estimate { value: 1.0 - of.used.value, low: 1.0 - of.used.high, high: 1.0 - of.used.low }
 }
 
-/// The answer in a sentence.
 pub(crate) fn answer(plan: &Plan<'_>) -> String {
     let rate = format_quantity(plan.site.rate_per_s);
     let machines = |of: &Prediction| of.machines.told();
@@ -159,7 +155,6 @@ fn rate_told(of: Estimate) -> String {
     format!("{} hits/s {}", format_quantity(of.value), of.ends(format_quantity))
 }
 
-/// The document.
 pub(crate) fn document(plan: &Plan<'_>) -> Document {
     let mut sections = vec![machines(plan), waiting(plan)];
     sections.extend(plan.more.iter().cloned());
@@ -210,7 +205,7 @@ fn machines(plan: &Plan<'_>) -> Section {
     Section::titled("machines", "Machines").text(traffic).rows(rows).notes([note.to_owned()])
 }
 
-/// Of machines that keep up.
+/// Latencies on those numbers of machines that keep up.
 fn waiting(plan: &Plan<'_>) -> Section {
     let ms = |of: f64| format_tenths(of * 1e3);
     let latency = |of: &Prediction, of_returning: usize, part: fn(&Latency) -> Estimate| {
@@ -347,7 +342,6 @@ fn by_load(plan: &Plan<'_>) -> Option<Chart> {
     Some(chart.described(format!("99th percentile by load, {}", of.machines.told()), alternative))
 }
 
-/// The plan as one JSON object.
 pub(crate) fn json(plan: &Plan<'_>) -> Value {
     let costs: Vec<Value> = plan.costs.places().map(|(place, of)| with(json!({"place": place}), json!(of))).collect();
     let warnings = [plan.costs.doubts.clone(), plan.warnings.clone()].concat();

@@ -8,13 +8,11 @@
 /// Work that waits for the CPUs of one machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Queue {
-    /// CPUs.
     pub cpus: u32,
-    /// Pieces of work a second.
     pub rate_per_s: f64,
     /// Mean of what a piece takes, seconds.
     pub mean_s: f64,
-    /// Mean of the square of that.
+    /// Mean of the square of what a piece takes, square seconds.
     pub square_s2: f64,
 }
 

@@ -98,7 +98,7 @@ impl SimulateArgs {
         Ok(())
     }
 
-    /// A user takes memory, and a request time.
+    /// Refuses what is too large: a user takes memory, and a request time.
     fn refuse_huge(&self, of: &Scenario, rate_per_s: f64) -> Result<()> {
         let storms_s = (BEFORE + AFTER) * f64::from(of.lifetime_s) * self.storm.len() as f64;
         let requests = rate_per_s * (storms_s + self.simulate.map_or(0.0, |time| time.ns() as f64 / 1e9));
@@ -112,7 +112,6 @@ impl SimulateArgs {
         Ok(())
     }
 
-    /// The site on these machines.
     fn scenario(&self, site: &Site, costs: &Costs, machines: Machines) -> Scenario {
         let (ends, place) = machines.ends();
         let (cpus, speed) = site.cpus_and_speed();

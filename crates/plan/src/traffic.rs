@@ -11,9 +11,7 @@ use tlsdyno_traffic::trace::{Lifetime, LogScan, scan_log};
 /// What a log tells of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Traffic {
-    /// Requests a second in the busiest minute.
     pub peak_per_s: f64,
-    /// Requests on each connection.
     pub requests_per_connection: f64,
     /// Part of the connections whose user was there within the lifetime of a session.
     pub reuse_fraction: f64,
@@ -21,7 +19,6 @@ pub(crate) struct Traffic {
     pub kilobytes: f64,
     /// Requests in all, and distinct clients.
     pub hits_and_users: [u64; 2],
-    /// Requests for each full handshake.
     pub hits_per_full_handshake: f64,
     /// Connections that resume, by session lifetime.
     pub lifetimes: Vec<Lifetime>,
@@ -51,7 +48,6 @@ impl Traffic {
         }
     }
 
-    /// In a sentence.
     pub fn sentence(&self) -> String {
         let [hits, users] = self.hits_and_users.map(format_count);
         format!(

@@ -15,30 +15,28 @@ use crate::traffic::Traffic;
 
 const KNOWN: &str = include_str!("../../../experiments/what-ifs.toml");
 
-/// A change.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Change {
-    /// What it is asked for by.
+    /// The name by which it is asked for.
     pub name: String,
     /// What it is, for readers of the file.
     #[serde(default)]
     says: String,
     /// The remedy that it is: what that changes need not be said again.
     remedy: Option<RemedyId>,
-    /// Costs that it changes: as a choice does.
+    /// Kinds of work whose costs it changes as a choice does.
     #[serde(default)]
     of: Vec<Term>,
-    /// What is agreed on then.
+    /// What handshakes negotiate then.
     to: Option<Choice>,
-    /// Or certificate and signature cost so many times what they do.
+    /// Instead of a choice: certificate and signature cost so many times what they do.
     signature_times: Option<f64>,
     /// The machines share ticket keys.
     #[serde(default)]
     shares_keys: bool,
     /// Connections close after so long without a request, seconds.
     keep_alive_s: Option<u32>,
-    /// What tells the difference.
     #[serde(default)]
     measured_by: String,
 }
@@ -75,7 +73,7 @@ pub(crate) fn find(names: &[String]) -> Result<Vec<Change>> {
 }
 
 impl Change {
-    /// With what its remedy changes.
+    /// This change, with what its remedy changes filled in.
     fn completed(self) -> Change {
         let Some(remedy) = self.remedy.map(RemedyId::remedy) else { return self };
         let to = self.to.or(Choice::of_change(&remedy.change));

@@ -9,7 +9,6 @@ const BUCKETS: u32 = 50 << (KEPT_BITS - 1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bucket(u32);
 
-/// Buckets, each with the number of values in it.
 pub type Counts = Vec<(Bucket, u32)>;
 
 /// Bits of a value that its bucket does not tell apart.
@@ -18,24 +17,20 @@ fn shift(value: u64) -> u32 {
 }
 
 impl Bucket {
-    /// The bucket that a value is in.
     pub fn of(value: u64) -> Bucket {
         let shift = shift(value);
         // At most 54 rows of 1,024 buckets.
         Bucket((shift << (KEPT_BITS - 1)) + (value >> shift) as u32)
     }
 
-    /// The bucket of this number; `None`: there is none.
     pub fn numbered(number: u32) -> Option<Bucket> {
         (number < BUCKETS).then_some(Bucket(number))
     }
 
-    /// Its number.
     pub fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// Its lowest value.
     pub fn lowest(self) -> u64 {
         let (half_bits, number) = (KEPT_BITS - 1, u64::from(self.0));
         match number >> half_bits {
@@ -44,7 +39,6 @@ impl Bucket {
         }
     }
 
-    /// The middle of its values.
     pub fn middle(self) -> u64 {
         let lowest = self.lowest();
         lowest + (1 << shift(lowest)) / 2

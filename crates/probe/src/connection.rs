@@ -17,10 +17,9 @@ use super::site::Site;
 /// How long to wait for tickets that come after the answer. Most servers send them before it.
 const TICKET_PATIENCE: Duration = Duration::from_millis(100);
 
-/// What a connection showed.
 pub struct Seen {
     pub visit: Visit,
-    /// This machine's end.
+    /// Address of this machine's end.
     pub local: Option<IpAddr>,
     pub handshake: Handshake,
     pub answer: Answer,

@@ -17,12 +17,10 @@ pub struct Entry {
     /// It was made by a command of its own, not by a robot that counts: its number says nothing about others.
     #[serde(default)]
     pub is_alone: bool,
-    /// The round.
     pub round: Round,
 }
 
 impl Entry {
-    /// A round that was made.
     pub fn made(run: &str, number: u64, round: Round) -> Entry {
         Entry { run: run.to_owned(), number, missed_count: None, is_alone: false, round }
     }
@@ -32,7 +30,7 @@ impl Entry {
         Entry { is_alone: true, ..Entry::made(run, number, round) }
     }
 
-    /// Rounds that were not, noticed at that time.
+    /// Rounds that were not made, noticed at that time.
     pub fn missed(run: &str, number: u64, count: u64, series: &str, noticed_unix_us: i64) -> Entry {
         let (site, vantage) = Round::of_series(series);
         let (site, vantage) = (site.to_owned(), vantage.to_owned());

@@ -45,14 +45,11 @@ named! {
     }
 }
 
-/// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// What failed: `lookup`, `tcp`, `full`, `resumed`, `early`, `kept`, or the `round` as a whole.
     pub step: String,
-    /// The kind.
     pub kind: FaultKind,
-    /// In words.
     pub text: String,
 }
 

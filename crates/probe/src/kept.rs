@@ -16,12 +16,9 @@ pub struct Keeping {
     key_name: Vec<u8>,
 }
 
-/// A session that is to be offered.
 #[derive(Clone, Debug)]
 pub struct Due {
-    /// The session.
     pub session: Session,
-    /// How old it is.
     pub age_s: u32,
 }
 

@@ -35,7 +35,6 @@ pub use measure::measure;
 pub use round::{Kept, Resumption, Round};
 pub use site::{Site, SiteOptions, SiteSpec};
 
-/// The program.
 pub fn program() -> Program {
     let only = subcommand!("probe", command).with_short_help(
         &["url", "i_may_probe", "config", "once", "every", "store", "tls", "json", "nagios"],

@@ -69,13 +69,12 @@ pub fn awake_ns() -> u64 {
 /// A step, by its name in faults.
 type Step<'a> = (&'static str, fn(&mut RoundUnderWay<'a>, SocketAddr) -> Result<(), Cause>);
 
-/// A round under way.
 struct RoundUnderWay<'a> {
     site: &'a Site,
     round: &'a mut Round,
     /// What the site gave, the oldest first; each is offered once, as it may be good for one use only.
     sessions: Vec<Session>,
-    /// This machine's end of the first connection.
+    /// Address of this machine's end of the first connection.
     local: Option<IpAddr>,
     keeping: &'a mut Keeping,
 }
@@ -147,7 +146,6 @@ impl<'a> RoundUnderWay<'a> {
         self.take(seen)
     }
 
-    /// Offers a session of an earlier round.
     fn kept(&mut self, address: SocketAddr) -> Result<(), Cause> {
         let Some(due) = self.keeping.due(awake_ns()) else {
             return Ok(());

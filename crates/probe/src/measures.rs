@@ -96,7 +96,6 @@ impl TryFrom<Stored> for Measures {
 }
 
 impl Measures {
-    /// Counts the numbers of a round.
     pub fn record_round(&mut self, round: &Round) {
         for measure in Measure::ALL {
             if let Some(ns) = measure.of(round) {
@@ -105,7 +104,6 @@ impl Measures {
         }
     }
 
-    /// Counts a value.
     pub fn record(&mut self, measure: Measure, ns: u64) {
         self.0[measure as usize].push((Bucket::of(ns.min(MAX_NS)), 1));
     }
@@ -115,12 +113,10 @@ impl Measures {
         &self.0[measure as usize]
     }
 
-    /// How many values there are.
     pub fn count(&self, measure: Measure) -> u64 {
         self.counts(measure).iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// Lets go of all measures but these.
     pub fn keep(&mut self, kept: &[Measure]) {
         let gone = Measure::ALL.iter().filter(|measure| !kept.contains(measure));
         gone.for_each(|measure| self.0[*measure as usize] = Counts::new());
@@ -171,14 +167,13 @@ impl Measures {
         seen.filter_map(|(place, count)| Some((Bucket::numbered((first + place) as u32)?, count))).collect()
     }
 
-    /// A sequence of groups as one.
+    /// All groups of a sequence added up.
     pub fn sum<'a>(all: impl Iterator<Item = &'a Measures> + Clone) -> Measures {
         let mut sum = Measures::default();
         Measure::ALL.iter().for_each(|measure| sum.0[*measure as usize] = Measures::added(*measure, all.clone()));
         sum
     }
 
-    /// Counts everything of the other too.
     pub fn merge(&mut self, other: &Measures) {
         for (mine, more) in self.0.iter_mut().zip(&other.0) {
             mine.extend_from_slice(more);

@@ -10,7 +10,6 @@ pub const CERTIFICATE_DAYS_MIN: i64 = 14;
 /// The states, with the exit codes of the Monitoring Plugins Development Guidelines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// All is well.
     Ok = 0,
     /// It works, but somebody should look.
     Warning = 1,
@@ -19,7 +18,6 @@ pub enum State {
 }
 
 impl State {
-    /// Of one round.
     pub fn of(round: &Round) -> State {
         let doubtful = !round.facts.certificate_fault.is_empty()
             || round.certificate_days_left().is_some_and(|days| days < CERTIFICATE_DAYS_MIN);

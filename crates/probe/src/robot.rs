@@ -31,24 +31,18 @@ const LAST_STORING: Duration = Duration::from_secs(60);
 /// Microseconds between two times of housekeeping.
 const HOUSE_EVERY_US: u64 = 600_000_000;
 
-/// What the robot is to do.
 pub struct Orders<'a> {
-    /// The sites.
     pub sites: &'a [Site],
     /// The time between two rounds at a site that has none of its own.
     pub every: Duration,
-    /// The end, if there is one.
     pub duration: Option<Duration>,
     /// Hours for which single rounds are kept.
     pub raw_hours: u64,
-    /// Largest size of the spool, in bytes.
     pub spool_bytes_max: u64,
 }
 
-/// What became of the rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rounds that were made.
     pub made_count: u64,
     /// Rounds whose time passed without one.
     pub missed_count: u64,
@@ -191,7 +185,6 @@ impl<'a> Shared<'a> {
             || self.refused.lock().expect("no holder panics").is_some()
     }
 
-    /// Makes rounds that are due.
     fn work(&self, seed: u64, see: &(dyn Fn(&Entry) + Sync)) {
         let mut random = SplitMix64::new(seed);
         while let Some(due) = self.next() {
@@ -254,7 +247,6 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    /// Goes on until all is over.
     fn keep(mut self, left: &[Spool]) {
         let mut pause = Duration::ZERO;
         let mut house_unix_us = i64::MIN;

@@ -10,14 +10,12 @@ use super::fault::Fault;
 /// One round at one site. Times are nanoseconds of the monotonic clock; only `started_unix_us` is of the wall clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// The URL.
     pub site: String,
     /// The place that it was seen from; empty: nobody named it.
     #[serde(default)]
     pub vantage: String,
     /// When it began, by the wall clock: microseconds since 1970 (UTC).
     pub started_unix_us: i64,
-    /// The name look-up.
     pub lookup_ns: Option<u64>,
     /// TCP alone: Goldberg's T.
     pub tcp_ns: Option<u64>,
@@ -25,11 +23,10 @@ pub struct Round {
     pub full: Option<Visit>,
     /// A handshake that offers the session of the full one, and a GET.
     pub resumed: Option<Visit>,
-    /// The same with the GET in the hello (TLS 1.3 early data), where the site's ticket allows that.
+    /// A resumed handshake with the GET in the hello (TLS 1.3 early data), where the site's ticket allows that.
     pub early: Option<Visit>,
     /// What became of the offer to resume.
     pub resumption: Resumption,
-    /// What became of early data.
     pub early_data: Resumption,
     /// What became of a session from an earlier round, where one was offered.
     pub kept: Option<Kept>,
@@ -55,14 +52,13 @@ pub struct Visit {
     pub handshake_ns: u64,
     /// Finished and request sent (they travel together; early data: the hello sent) until the first byte of the answer.
     pub first_byte_ns: u64,
-    /// The same until its last byte: Goldberg's H.
+    /// Finished and request sent until the last byte of the answer: Goldberg's H.
     pub whole_ns: u64,
 }
 
 /// A session of an earlier round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// How old it was, in seconds.
     pub age_s: u32,
     /// What became of it. `NotGiven`: its lifetime, as the site gave it, was over, and it was not offered.
     pub became: Resumption,
@@ -92,7 +88,6 @@ named! {
 }
 
 impl Resumption {
-    /// Whether a session was offered.
     pub fn is_offered(self) -> bool {
         matches!(self, Resumption::Accepted | Resumption::Rejected)
     }
@@ -104,9 +99,7 @@ impl Resumption {
 pub struct Facts {
     /// The address that all connections of the round went to.
     pub address: String,
-    /// TLS version.
     pub version: String,
-    /// Cipher suite.
     pub suite: String,
     /// Group of the full handshake's key agreement.
     pub group: String,
@@ -168,7 +161,6 @@ impl Round {
     }
 }
 
-/// The name of a site as seen from a place.
 pub fn series(site: &str, vantage: &str) -> String {
     if vantage.is_empty() { site.to_owned() } else { format!("{site}{FROM}{vantage}") }
 }

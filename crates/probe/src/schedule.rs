@@ -15,16 +15,12 @@ pub struct Schedule {
 struct Site {
     every_ns: u64,
     first_ns: u64,
-    /// Number of the next round.
     next: u64,
 }
 
-/// A round that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Index of the site.
     pub site: usize,
-    /// Number of the round.
     pub number: u64,
     /// Rounds that nobody made before it: their time is over.
     pub missed_count: u64,
@@ -55,7 +51,6 @@ impl Schedule {
         Some(Due { site: index, number, missed_count })
     }
 
-    /// The site's round is over.
     pub fn done(&mut self, site: usize) {
         self.free.insert((self.sites[site].due_ns(), site));
     }

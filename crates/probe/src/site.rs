@@ -77,15 +77,12 @@ pub const FOREIGN_EVERY_MIN: Duration = Duration::from_secs(10);
 /// A site, and how it is to be probed.
 #[derive(Clone, Debug, Default)]
 pub struct SiteSpec {
-    /// Its URL.
     pub url: String,
     /// The time between two rounds, if it is not that of all sites.
     pub every: Option<Time>,
-    /// How it is probed.
     pub options: SiteOptions,
 }
 
-/// A site, ready to be probed.
 pub struct Site {
     /// The URL as it was typed.
     pub name: String,
@@ -171,7 +168,6 @@ impl Site {
         })
     }
 
-    /// The name of its rounds over time.
     pub fn series(&self) -> String {
         series(&self.name, &self.vantage)
     }

@@ -35,19 +35,18 @@ pub struct Spool {
 /// What was read of a spool, and how far.
 #[derive(Debug, Default)]
 pub struct Oldest {
-    /// The entries.
     pub entries: Vec<Entry>,
     /// Lines among them that nobody can read.
     damaged: Vec<Vec<u8>>,
     file: u64,
-    /// Of what waits in memory, by the count of all lines that ever did.
+    /// How far what waits in memory was read, by the count of all lines that ever waited there.
     memory: u64,
 }
 
 /// What became of rounds that the store has not.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest {
-    /// The file has none.
+    /// No round waits in the file.
     pub is_file_empty: bool,
     /// Rounds that wait in memory, for the file takes none: they end with this process.
     pub in_memory_count: u64,
@@ -60,7 +59,6 @@ pub struct Rest {
 #[derive(Debug)]
 struct State {
     file: File,
-    /// Length of the file.
     bytes: u64,
     /// Where the first entry begins that the store does not have.
     taken: u64,
@@ -76,9 +74,6 @@ struct State {
 
 impl Spool {
     /// Takes the first spool in `directory` that no other robot has. `bytes_max`: its largest size.
-    ///
-    /// # Errors
-    /// The directory cannot be made or written.
     pub fn take(directory: &Path, bytes_max: u64) -> Result<Spool> {
         std::fs::create_dir_all(directory).with_context(|| format!("failed to make {}", directory.display()))?;
         for number in 0..SPOOLS_MAX {
@@ -90,9 +85,6 @@ impl Spool {
     }
 
     /// Spools that robots left with rounds in them.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn left(directory: &Path) -> Result<Vec<Spool>> {
         let mut left = Vec::new();
         for number in 0..SPOOLS_MAX {
@@ -162,9 +154,6 @@ impl Spool {
 
     /// The oldest entries that the store does not have; none: it has all. Those that the file does not take come from
     /// memory.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn oldest(&self) -> Result<Oldest> {
         let mut state = self.state();
         state.write_waiting(self.bytes_max);
@@ -191,9 +180,6 @@ impl Spool {
     }
 
     /// The store has these entries. Damaged lines among them are put aside.
-    ///
-    /// # Errors
-    /// The file cannot be emptied, or nothing can be put aside.
     pub fn taken(&self, oldest: &Oldest) -> Result<()> {
         let mut state = self.state();
         if !oldest.damaged.is_empty() {
@@ -214,7 +200,6 @@ impl Spool {
         Ok(())
     }
 
-    /// What the store has not.
     pub fn rest(&self) -> Rest {
         let state = self.state();
         let waiting = state.waiting.iter().filter_map(|line| serde_json::from_str::<Entry>(line).ok());

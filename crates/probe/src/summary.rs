@@ -24,17 +24,13 @@ const BLOCKS_MIN: usize = 5;
 /// With fewer hours, blocks are made of rounds.
 const HOURS_MIN: usize = 10;
 
-/// A site over a time.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteSummary {
-    /// The URL.
     pub site: String,
     /// First and last hour, in seconds since 1970.
     pub hours_unix_s: Option<(i64, i64)>,
-    /// How many rounds there were.
     #[serde(flatten)]
     pub tally: Tally,
-    /// Faults by kind.
     pub faults: BTreeMap<FaultKind, u64>,
     /// Share of offered sessions that the site took, in percent, with its interval (Wilson).
     pub accepted_percent: Option<Estimate>,
@@ -44,7 +40,6 @@ pub struct SiteSummary {
     pub facts: Facts,
     /// Hours in which facts differ from the time before: when, and what.
     pub changes: Vec<Change>,
-    /// The numbers, by name.
     pub numbers: BTreeMap<&'static str, Estimate>,
     /// What `hours` are: hours, or days where those would be too many.
     pub by: By,
@@ -59,9 +54,7 @@ pub struct SiteSummary {
 /// Sessions that were kept and offered when they were at least that old.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KeptShare {
-    /// Seconds.
     pub age_s: u32,
-    /// How many were offered.
     pub offered_count: u64,
     /// How many the site took.
     pub accepted_count: u64,
@@ -69,16 +62,12 @@ pub struct KeptShare {
     pub percent: Option<Estimate>,
 }
 
-/// A fact that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The hour, in seconds since 1970.
     pub hour_unix_s: i64,
-    /// The name of the fact.
     pub what: String,
-    /// What it was.
     pub from: String,
-    /// What it became.
     pub to: String,
 }
 
@@ -113,9 +102,6 @@ fn numbers([tcp, full, resumed, whole, without, with]: [f64; 6]) -> [(&'static s
 impl SiteSummary {
     /// Of the rounds of these sites (numbers and names) in this time (microseconds since 1970). One is summed up while
     /// the next is read.
-    ///
-    /// # Errors
-    /// The store cannot be read.
     pub fn read(store: &mut Store, sites: &[(i64, String)], range_us: (i64, i64), by: By) -> Result<Vec<SiteSummary>> {
         std::thread::scope(|scope| {
             let (mut summaries, mut under_way) = (Vec::with_capacity(sites.len()), None);
@@ -163,7 +149,6 @@ impl SiteSummary {
         }
     }
 
-    /// One of the numbers.
     pub fn number(&self, name: &str) -> Option<Estimate> {
         self.numbers.get(name).copied().filter(|estimate| estimate.value.is_finite())
     }

@@ -15,7 +15,6 @@ use tlsdyno_cluster::cluster::Clusters;
 /// The kinds of this program. Its files may extend an ablation's.
 static KINDS: Table = Table(&[&Ablation, &Clusters, &Arrays]);
 
-/// The program.
 pub fn program() -> Program {
     let plan = subcommand!("plan", tlsdyno_plan::command).with_short_help(
         &["from", "rate", "reuse", "requests_per_connection", "servers", "proxies", "policy", "json", "markdown"],

@@ -6,7 +6,6 @@ pub use tlsdyno_bench::kinds::commands::report::Args;
 
 use crate::KINDS;
 
-/// Shows the record.
 pub fn run(args: &Args) -> Result<Exit> {
     args.show(&KINDS, &args.record()?)
 }

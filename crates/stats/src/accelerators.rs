@@ -13,18 +13,16 @@ use super::papers::{gain_at_finite_speed, share_saved};
 use super::rounds::Rounds;
 use super::statement::{Difference, Metric, Ratio};
 
-/// Amdahl's prediction for a configuration with an accelerator, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The configuration with the accelerator.
+    /// With the accelerator; `over` names the same configuration without it.
     pub configuration: String,
-    /// The same without one.
     pub over: String,
-    /// The same with private-key operations replaced by a no-op: an accelerator without limits.
+    /// With private-key operations replaced by a no-op instead: an accelerator without limits.
     pub ideal: String,
     /// How many times as fast as the processors of the server the accelerator does private-key operations.
     pub speed: f64,
-    /// From the share by server CPU, then from the share by time per hit.
+    /// First from the share by server CPU, then from the share by time per hit.
     pub by: Vec<PredictedGain>,
     /// Hits per second with the accelerator by those without.
     pub measured: Ratio,
@@ -33,20 +31,18 @@ pub struct Prediction {
     pub left_percent: Estimate,
 }
 
-/// What a share of the cost of a hit predicts.
+/// Gain in hits per second that Amdahl's law predicts from the share of private-key operations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PredictedGain {
     /// Private-key operations in per cent of the cost of a hit without accelerator, and in which cost.
     pub share: Difference,
-    /// Hits per second with an accelerator of this speed by those without.
+    /// Hits per second with an accelerator of this speed, by hits per second without one.
     pub predicted: Ratio,
-    /// The same without limits of its speed.
+    /// The predicted ratio of an accelerator of unlimited speed.
     pub unlimited: Ratio,
-    /// Hits per second measured by those predicted.
     pub measured_by_predicted: Ratio,
 }
 
-/// The predictions that a record allows, in the order of its configurations.
 pub(super) fn predictions(experiment: &Experiment, rounds: &Rounds) -> Vec<Prediction> {
     experiment.configurations.iter().filter_map(|model| prediction(model, experiment, rounds)).collect()
 }
@@ -91,7 +87,8 @@ fn prediction(model: &ConfigurationModel, experiment: &Experiment, rounds: &Roun
 /// accelerator was measured.
 struct Columns {
     metric: Metric,
-    /// The share, then logarithms: of the gain predicted, without limit, measured.
+    /// Share of private-key operations, then the logarithms of the predicted gain, the unlimited gain and the measured
+    /// gain.
     columns: [Column; 4],
     /// What a hit costs with the accelerator beyond what it costs without operations, as a part of a hit without
     /// accelerator.
@@ -118,18 +115,17 @@ impl Columns {
         Columns { metric, columns, left }
     }
 
-    /// Rounds with all three; `None` without any.
+    /// Rounds that have all three configurations; `None` without any.
     fn pairs(&self) -> Option<u32> {
         let pairs = self.columns[0].iter().flatten().count() as u32;
         (pairs > 0).then_some(pairs)
     }
 
-    /// What is left of the cost of an operation. The interval is as wide as both together allow.
+    /// CPU time of an operation that stays with the accelerator. The interval is as wide as both terms together allow.
     fn left(&self) -> Estimate {
         estimate_column(&self.left).divided_by(estimate_column(&self.columns[0]))
     }
 
-    /// Of the share, the gain predicted, the gain without limit, and measured by predicted.
     fn estimates(&self) -> [Estimate; 4] {
         let [share, predicted, unlimited, measured] = &self.columns;
         let beyond = estimate_sum(&[(measured, 1.0), (predicted, -1.0)]);

@@ -21,53 +21,41 @@ use super::statement::Metric;
 /// Name of what provider and shim cost with nothing off.
 pub const INSTRUMENT: &str = "instrument";
 
-/// From fewer runs, with the one that is told, nothing is said of others: Student's t would make it too wide to be of
-/// use.
+/// Minimum number of runs, this one included, for an interval between runs: with fewer, Student's t makes it too wide.
 pub const RUNS_LEAST: usize = 4;
 
 /// More runs than this are not kept; the oldest are dropped.
 const RUNS_KEPT: usize = 40;
 
-/// The normal deviate of a 95 % interval.
 const NORMAL_95: f64 = 1.96;
 
-/// What all runs of an experiment on a machine say of one share of CPU time per hit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BetweenRuns {
-    /// A stage or named share as in `shares`, or [`INSTRUMENT`].
     pub stage: String,
-    /// How many runs, with this one.
+    /// Number of runs, this one included.
     pub runs: usize,
-    /// This run's estimate, per cent.
     pub percent: f64,
     /// Lower end of the 95 % interval that holds for other runs too, per cent.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
-    /// The mean of all runs, per cent.
     pub mean_percent: f64,
-    /// The smallest estimate of a run, per cent.
     pub least_percent: f64,
-    /// The largest.
     pub most_percent: f64,
 }
 
-/// What a later run of the same experiment is to know: what this one tells of its shares, and what it knew of earlier
-/// ones.
 pub fn handed_on(record: &Record) -> Vec<EarlierRun> {
     let own = EarlierRun { created_unix_s: record.created_unix_s, shares: of_run(&Shares::of(&Rounds::of(record))) };
     let all = || record.manifest.earlier_runs.iter().cloned().chain([own.clone()]);
     all().filter(|run| !run.shares.is_empty()).rev().take(RUNS_KEPT).collect::<Vec<_>>().into_iter().rev().collect()
 }
 
-/// What is asked, without what changes no number: the words of the question, the seed and the time.
 pub fn essence(of: &Experiment) -> Experiment {
     let mut essence = Experiment { question: String::new(), ..of.clone() };
     (essence.measure.seed, essence.measure.time_s, essence.measure.until_percent) = (None, 0.0, None);
     essence
 }
 
-/// The same of a record; `None`: it is of no such experiment.
+/// The experiment of a record without what changes no number; `None`: a kind that compares no runs.
 pub fn asked(record: &Record) -> Option<Experiment> {
     record.kind_part.of().map(essence)
 }
@@ -83,8 +71,7 @@ pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
     asked_of.is_some() && circumstances(of) == circumstances(earlier) && asked_of == asked(earlier)
 }
 
-/// What the shares of a run and those of the runs before it come to, in the order of the shares; empty with fewer than
-/// [`RUNS_LEAST`] runs.
+/// In the order of the shares; empty with fewer than [`RUNS_LEAST`] runs.
 pub(super) fn between_runs(shares: &Shares, earlier: &[EarlierRun]) -> Vec<BetweenRuns> {
     let own = of_run(shares);
     let names = shares.by(Metric::Cpu).map(|share| share.stage.as_str()).chain([INSTRUMENT]);
@@ -121,12 +108,10 @@ fn of_share(name: &str, last: EarlierShare, all: &[EarlierShare]) -> BetweenRuns
     }
 }
 
-/// Of an estimate, from its interval.
 fn variance(of: EarlierShare) -> f64 {
     (of.half_width_percent / NORMAL_95).powi(2)
 }
 
-/// The shares of CPU time, and the instrument, that have an interval.
 fn of_run(shares: &Shares) -> BTreeMap<String, EarlierShare> {
     let named = shares.by(Metric::Cpu).map(|of| (of.stage.as_str(), of.estimate()));
     let instrument = shares.instrument.iter().filter(|of| of.metric == Metric::Cpu);

@@ -16,13 +16,11 @@ use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::calibration::{Calibration, Recovered, this_machine};
 use tlsdyno_record::store::{Block, Record, Role, Warning};
 
-/// The configurations of a calibration by name: the repetition of the untouched server and, with what they inject, the
-/// burning ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {
-    /// The untouched server again.
+    /// Second configuration of the untouched server (A/A comparison).
     pub again: String,
-    /// Microseconds burnt by each handshake, and the configuration.
+    /// Microseconds burnt by each handshake, and the name of the configuration.
     pub burning: Vec<(f64, String)>,
 }
 
@@ -71,23 +69,20 @@ fn compared(record: &Record) -> impl Iterator<Item = &Block> {
 /// What a calibration says of the length of its slices, and of this start of its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SliceTrial {
-    /// The length of a slice that was asked for, microseconds.
     pub asked_us: u64,
-    /// Mean length of a slice, microseconds.
     pub slice_us: f64,
-    /// Sweeps measured.
     pub sweeps_number: u32,
     /// Server CPU per hit of the untouched server, microseconds.
     pub hit_us: f64,
     /// Spread of the paired differences from round to round, microseconds.
     pub spread_us: f64,
-    /// To either side, what the 95 % interval of a difference would have after a minute, microseconds.
+    /// Half width that the 95 % interval of a difference would have after one minute, microseconds.
     pub half_width_us: f64,
-    /// What the largest of the injected costs came to, microseconds.
+    /// Estimate of the largest of the injected costs, microseconds.
     pub largest_us: f64,
     /// What provider and shim cost in this start of the servers, microseconds per hit.
     pub instrument_us: Estimate,
-    /// What the difference of two equal modes (A/A) scatters by. `None`: too few slices.
+    /// Scatter of the difference of two equal modes (A/A). `None`: too few slices.
     pub scatter: Option<Scatter>,
 }
 
@@ -118,22 +113,18 @@ impl SliceTrial {
     }
 }
 
-/// The quantile 0.975 of the normal distribution.
 const NORMAL_975: f64 = 1.96;
 
-/// What the cost of provider and shim differs by from start to start of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Starts {
-    /// How many there were.
     pub starts_number: u32,
-    /// Standard deviation of what was measured, microseconds.
+    /// Standard deviation between starts, microseconds.
     pub seen_us: f64,
-    /// What the intervals explain of it: the root of their mean variance, microseconds.
+    /// Standard deviation that the intervals explain: the root of their mean variance, microseconds.
     pub explained_us: f64,
 }
 
 impl Starts {
-    /// From trials, each with servers of its own. `None`: fewer than three.
     pub fn of(trials: &[SliceTrial]) -> Option<Starts> {
         let seen: Vec<f64> = trials.iter().map(|trial| trial.instrument_us.value).collect();
         let squared_error = |trial: &SliceTrial| (trial.instrument_us.half_width() / NORMAL_975).powi(2);
@@ -146,7 +137,6 @@ impl Starts {
     }
 }
 
-/// Server CPU per hit in each row, microseconds.
 fn cost_us(rounds: &Rounds, index: usize) -> Column {
     rounds.cost(index, Metric::Cpu).into_iter().map(|ns| ns.map(|ns| ns / 1e3)).collect()
 }
@@ -170,13 +160,11 @@ pub struct Detection {
     /// calibrated.
     #[serde(rename = "detection_limit_percent")]
     pub limit_percent: Option<f64>,
-    /// What reports say of it.
     #[serde(skip)]
     pub sentence: String,
 }
 
 impl Detection {
-    /// From the calibration in the record's manifest.
     pub fn of(record: &Record) -> Detection {
         let Some(calibration) = &record.manifest.calibration else {
             let sentence = "The detection limit is not known: this machine was never calibrated; run `tlsdyno doctor \
@@ -217,7 +205,6 @@ impl Detection {
     }
 }
 
-/// Median time that a configuration was measured, seconds.
 fn seconds_each(record: &Record) -> f64 {
     let mut seconds: Vec<f64> = (0..record.configurations.len())
         .map(|index| compared(record).filter(move |block| block.configuration == index && block.valid))

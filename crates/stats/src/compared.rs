@@ -23,12 +23,12 @@ use tlsdyno_tls::named;
 use super::bootstrap::Estimate;
 use super::robust::{mean_and_variance, trimmed_each_end, trimmed_mean, winsorised};
 
-/// Fewer slices than this say nothing about how a run scatters.
+/// Minimum number of slices for an estimate of how a run scatters.
 pub const SLICES_MIN: usize = 5;
-/// What two runs of the same thing may differ by on a busy machine, per cent: equal runs of six seconds differed by up
+/// Tolerance between two runs of the same thing on a busy machine, per cent: equal runs of six seconds differed by up
 /// to 17 % beside other work (2026-11-22, two shared CPUs).
 pub const RUN_TO_RUN_PERCENT: f64 = 20.0;
-/// What the CPU time per hit of two starts of one build may differ by, per cent: memory lies elsewhere.
+/// Tolerance of the CPU time per hit between two starts of one build, per cent: memory is laid out differently.
 pub const CPU_START_TO_START_PERCENT: f64 = 2.0;
 
 named! {
@@ -43,34 +43,25 @@ named! {
     }
 }
 
-/// A slice of a run, a block, or a whole run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Hits by elapsed time.
     pub hits_per_second: f64,
-    /// Median latency, nanoseconds.
     pub latency_ns_p50: f64,
-    /// The 99th percentile of the same.
     pub latency_ns_p99: f64,
     /// CPU time of the server's processes by hits, nanoseconds; `None`: they are not on this machine, or not known.
     pub server_cpu_ns_per_hit: Option<f64>,
 }
 
-/// One quantity of two loads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The point, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<String>,
-    /// What is compared.
     pub quantity: ComparedQuantity,
-    /// Geometric mean over the samples of the first; hits/s or nanoseconds. `None`: only the change is known.
+    /// Geometric mean over the samples of the first load; hits/s or nanoseconds. `None`: only the change is known.
     pub first: Option<f64>,
-    /// The same of the second.
     pub second: Option<f64>,
     /// The second by the first, minus one, percent. All intervals of a comparison hold together in 95 % of cases.
     pub change_percent: Estimate,
-    /// In a word.
     pub word: Word,
 }
 
@@ -84,18 +75,15 @@ pub fn verdict(comparisons: &[Comparison]) -> Word {
     }
 }
 
-/// What a limit on a change comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gate {
-    /// The change is shown to be beyond the limit, or was not measured; says what it is.
+    /// The change is shown to be beyond the limit, or was not measured; the text says which quantity.
     Broken(String),
-    /// The interval holds the limit.
     Undecided(String),
-    /// It is shown to be within.
     Kept,
 }
 
-/// Holds comparisons against limits: what the worst of them comes to, and the words of all that are not kept.
+/// The worst outcome of all comparisons, and the texts of all limits that are not kept.
 pub fn gate(limits: &[ChangeLimit], comparisons: &[Comparison]) -> Vec<Gate> {
     let of_limit = |limit: &ChangeLimit| {
         let found: Vec<&Comparison> = comparisons.iter().filter(|of| of.quantity == limit.quantity).collect();
@@ -127,7 +115,6 @@ struct Quantity {
     is: ComparedQuantity,
     more_is_better: bool,
     of: fn(&Sample) -> Option<f64>,
-    /// What two starts of one server may differ by, per cent.
     start_to_start_percent: f64,
 }
 
@@ -158,12 +145,11 @@ const COMPARED: [Quantity; 4] = [
     },
 ];
 
-/// What all samples have.
 fn known<'a>(samples: impl Iterator<Item = &'a Sample> + Clone) -> Vec<Quantity> {
     COMPARED.into_iter().filter(|quantity| samples.clone().all(|sample| (quantity.of)(sample).is_some())).collect()
 }
 
-/// Coverage of the interval of each of so many quantities.
+/// Coverage of each interval so that all of them together hold in 95 % of cases (Bonferroni).
 fn coverage(quantities: &[Quantity]) -> f64 {
     1.0 - (1.0 - CONFIDENCE) / quantities.len().max(1) as f64
 }
@@ -223,12 +209,11 @@ pub fn single_runs(
     Ok(known(first.iter().chain(second)).iter().map(compare).collect())
 }
 
-/// Of samples that all have the quantity.
 fn logarithms<'a>(samples: impl Iterator<Item = &'a Sample>, quantity: &Quantity) -> Vec<f64> {
     samples.filter_map(quantity.of).map(|value| value.max(1e-9).ln()).collect()
 }
 
-/// What is said of the difference of two logarithms.
+/// `first`, `second` and `difference` are logarithms.
 fn word(quantity: &Quantity, [first, second]: [f64; 2], difference: Estimate, tolerance: f64) -> Comparison {
     let change_percent = difference.map(|logarithm| 100.0 * logarithm.exp_m1());
     let word = match (change_percent.low > tolerance, change_percent.high < -tolerance) {
@@ -263,7 +248,6 @@ impl Location {
         Location { mean, squared_error, degrees: kept - 1.0 }
     }
 
-    /// The mean with its interval.
     fn interval(&self, coverage: f64) -> Estimate {
         if !self.squared_error.is_finite() {
             return Estimate::without_interval(self.mean);
@@ -272,7 +256,7 @@ impl Location {
         Estimate { value: self.mean, low: self.mean - half, high: self.mean + half }
     }
 
-    /// The difference to another, independent of it, likewise (Welch 1947).
+    /// The difference to another, independent location with its interval (Welch 1947).
     fn less(&self, other: &Location, coverage: f64) -> Estimate {
         let squared_error = self.squared_error + other.squared_error;
         let part = |of: &Location| of.squared_error.powi(2) / of.degrees;

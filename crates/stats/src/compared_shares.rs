@@ -12,13 +12,13 @@ use super::shares::Share;
 use super::statement::{Direction, FEW_ROUNDS, Metric, SideBySide};
 use super::summary::Summary;
 
-/// Name of the server's CPU time per hit as is, nanoseconds; its change is in per cent.
+/// Name of the server's CPU time per hit as is, nanoseconds; its change is a percentage.
 pub const CPU_PER_HIT: &str = "cpu_per_hit_ns";
 
 /// Degrees of freedom from which on Student's t is the normal distribution.
 const MANY: f64 = 100_000.0;
 
-/// What both records know, in the order of the first. What changes by less than `tolerance` points is undecided.
+/// What both records have, in the order of the first. A change of less than `tolerance` percentage points is undecided.
 pub fn compared(first: &Summary, second: &Summary, tolerance: f64) -> Vec<SideBySide> {
     let cost = |of: &Summary| {
         let as_is = of.configuration(&Role::AsIs)?;
@@ -62,7 +62,7 @@ fn known(share: &Share, between_runs: &[BetweenRuns]) -> Estimate {
     of_runs.map_or(own, |of| Estimate { low: of.low, high: of.high, ..own })
 }
 
-/// `a` less `b`, each end of its interval farther away by this factor.
+/// `a` less `b`, each half of the interval wider by this factor.
 fn less(a: Estimate, b: Estimate, wider: f64) -> Estimate {
     let Estimate { value, low, high } = a.less(b);
     Estimate { value, low: value - wider * (value - low), high: value + wider * (high - value) }

@@ -8,13 +8,11 @@ use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{Block, Configuration, Record, Role, Warning};
 use tlsdyno_tls::{Stage, StageSet};
 
-/// A share may be so much below nothing, in percentage points: what takes the place of a stage costs something itself.
+/// Lowest possible share, percentage points (negated): what takes the place of a stage costs something itself.
 const BELOW_NOTHING: f64 = 5.0;
 
-/// The instructions of a hit in user space, of all configurations that were counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Counts {
-    /// Each configuration, in the order of the record.
     pub configurations: Vec<Count>,
     /// The largest departure of a round from the mean of its configuration, per cent; `None`: one round only.
     pub spread_percent: Option<f64>,
@@ -23,28 +21,21 @@ pub struct Counts {
     pub shares_spread_percent: Option<f64>,
 }
 
-/// The instructions of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Count {
-    /// Name of the configuration.
     pub name: String,
     /// Instructions per hit, mean over rounds; `None`: it was not counted.
     pub instructions_per_hit: Option<f64>,
 }
 
-/// Instructions that belong to a stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Instructions {
-    /// Per hit, what is saved without the stage.
     pub removing_per_hit: Option<f64>,
-    /// Per hit, what is added with the stage computed twice.
     pub doubling_per_hit: Option<f64>,
-    /// The first of these that is there, per cent of the untouched server's.
     pub percent: f64,
 }
 
 impl Counts {
-    /// `None`: nothing was counted.
     pub fn of(record: &Record) -> Option<Counts> {
         let counts = Counts::of_rounds(record, |_| true)?;
         let counted = record.blocks.iter().filter(|block| block.instructions.is_some());
@@ -64,7 +55,6 @@ impl Counts {
         Some(Counts { spread_percent, shares_spread_percent, ..counts })
     }
 
-    /// From the blocks of some rounds.
     fn of_rounds(record: &Record, is_wanted: impl Fn(u32) -> bool) -> Option<Counts> {
         let per_hit = |index: usize| {
             let is_of = |block: &&Block| block.configuration == index && block.valid && is_wanted(block.round);
@@ -82,7 +72,7 @@ impl Counts {
         is_counted.then_some(Counts { configurations, spread_percent: None, shares_spread_percent: None })
     }
 
-    /// Stages whose share cannot be: more than all, or less than nothing. Nothing is told of them.
+    /// Warns of stages whose share is impossible (above 100 % or below 0), which no report tells.
     pub fn impossible(&self, record: &Record) -> Option<Warning> {
         let of = |stages: StageSet| {
             let percent = self.of_stages(record, stages)?.percent;
@@ -100,12 +90,11 @@ impl Counts {
         (!told.is_empty()).then(|| Warning::new(code::MISSED, what))
     }
 
-    /// Of the configuration with this number.
     pub fn per_hit(&self, index: usize) -> Option<f64> {
         self.configurations.get(index)?.instructions_per_hit
     }
 
-    /// What was counted of these stages; `None`: nothing, or what cannot be.
+    /// `None`: not counted, or impossible.
     pub(super) fn told_of(&self, record: &Record, stages: StageSet) -> Option<Instructions> {
         self.of_stages(record, stages).filter(|counted| !is_impossible(counted.percent))
     }
@@ -132,7 +121,7 @@ impl Counts {
     }
 }
 
-/// The stages that a configuration tells the cost of; `None`: none.
+/// `None`: the configuration has no stage replaced or doubled.
 pub(super) fn stages_of(role: &Role) -> Option<StageSet> {
     match role {
         Role::StageOff(stage) => Some(StageSet::NONE.with(*stage)),
@@ -145,7 +134,6 @@ fn is_impossible(percent: f64) -> bool {
     !(-BELOW_NOTHING..=100.0).contains(&percent)
 }
 
-/// The largest departure from the mean. `None`: fewer than two values.
 fn departure(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values: Vec<f64> = values.collect();
     let mean = values.iter().sum::<f64>() / values.len() as f64;

@@ -1,6 +1,6 @@
 //! What an analysis of covariance (Fisher 1932) is made of: deviations from the means of groups, and slopes.
 
-/// The mean of each group; NaN for one without values.
+/// NaN for a group without values.
 pub(super) fn means(values: &[f64], groups: &[usize]) -> Vec<f64> {
     let groups_total = groups.iter().max().map_or(0, |last| last + 1);
     let of_group =
@@ -13,7 +13,7 @@ pub(super) fn relative(values: &[f64], means: &[f64], groups: &[usize]) -> Vec<f
     values.iter().zip(groups).map(|(value, group)| value / means[*group] - 1.0).collect()
 }
 
-/// The mean; NaN without values.
+/// NaN without values.
 pub(super) fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
     sum / f64::from(count)

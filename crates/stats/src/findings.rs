@@ -19,59 +19,49 @@ use super::statement::{Difference, Direction, Metric, Ratio};
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Relative {
-    /// The configuration.
     pub configuration: String,
-    /// Its hits per second by those of plain HTTP.
+    /// Hits per second of the configuration by those of plain HTTP.
     pub ratio: Ratio,
-    /// CPU per hit of plain HTTP by its own: the same from CPU, which stays valid where the client is the limit.
+    /// CPU per hit of plain HTTP by that of the configuration: stays valid where the client is the limit.
     pub by_cpu: Ratio,
 }
 
-/// The answer to a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparisonFinding {
-    /// The question.
     pub question: String,
-    /// One configuration.
     pub a: String,
-    /// The other.
     pub b: String,
     /// Hits per second of `b` by those of `a`; `None` where one of them was not measured.
     pub ratio: Option<Ratio>,
     /// CPU per hit of `a` by that of `b`.
     pub by_cpu: Option<Ratio>,
-    /// What tells which of them serves more: hits per second, or CPU per hit where something else than the server
-    /// limited these.
+    /// Metric that tells which of them serves more: hits per second, or CPU per hit where something else than the
+    /// server limited these.
     pub decided_by: Option<Metric>,
-    /// The two are builds of one server.
+    /// The two are builds of one server, started by different commands.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub of_builds: bool,
-    /// What the paper says.
     pub paper: Option<String>,
-    /// The same as a range of times.
+    /// The paper's claim as a range of a ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published_times: Option<[f64; 2]>,
 }
 
-/// What a remedy gains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RemedyFinding {
-    /// What to do.
     pub name: String,
-    /// The configuration that has it.
+    /// With the remedy; `over` is without it.
     pub configuration: String,
-    /// The configuration that it improves.
     pub over: String,
-    /// It cannot be had, it bounds what can.
     pub bound: bool,
     /// Hits per second with it by those without; `None` where it was not measured.
     pub ratio: Option<Ratio>,
     /// CPU per hit without it by that with it.
     pub by_cpu: Option<Ratio>,
-    /// What tells how much it gains: hits per second, or CPU per hit where something else than the server limited
-    /// these and the processors are the same. `None`: it was not measured.
+    /// Metric that tells the gain: hits per second, or CPU per hit where something else than the server limited these
+    /// and the processors are the same. `None`: it was not measured.
     pub told_by: Option<Metric>,
-    /// What it improves is the server as is, and that does not have it yet: only such gains can be compared with each
+    /// The base is the server as is, which does not have the remedy yet: only such gains can be compared with each
     /// other.
     pub over_as_is: bool,
     /// The server as is has it already: nothing is to be done.
@@ -90,7 +80,6 @@ impl RemedyFinding {
         self.over_as_is && !self.in_place && !self.bound
     }
 
-    /// What it gains, by what tells it.
     pub fn gain(&self) -> Option<Ratio> {
         match self.told_by? {
             Metric::Throughput => self.ratio,
@@ -98,7 +87,7 @@ impl RemedyFinding {
         }
     }
 
-    /// It gains more than the processors that it adds can give: then something else changed too.
+    /// The gain exceeds that of the added processors: then something else changed too.
     pub fn is_doubtful(&self) -> bool {
         self.processors_times.zip(self.ratio).is_some_and(|(most, ratio)| most > 1.0 && ratio.low > most)
     }
@@ -107,31 +96,25 @@ impl RemedyFinding {
 /// Connection setup against data exchange (Coarfa et al. 2006 section 3.10), in per cent of the cost of a hit as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SetupAndData {
-    /// Cost in what.
     pub metric: Metric,
-    /// What TLS costs in all: as is less plain HTTP.
+    /// Cost of TLS: as is less plain HTTP.
     pub whole: Difference,
-    /// What setting connections up costs: as is less minimal set-up.
+    /// Cost of connection setup: as is less minimal set-up.
     pub setup: Difference,
-    /// What exchanging data costs: as is less plain data.
+    /// Cost of data exchange: as is less plain data.
     pub data: Difference,
-    /// The whole less setup and data. Above 0: costs that stay when either is gone; below 0: costs that go with
-    /// either.
+    /// The whole less setup and data. Above 0: costs that stay when either is gone; below 0: costs that go with either.
     pub discrepancy: Difference,
 }
 
-/// Everything that a record answers beside shares.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
     /// Configurations against plain HTTP, in the order of the record. Empty without plain HTTP.
     #[serde(rename = "relative_to_plain_http")]
     pub relative: Vec<Relative>,
-    /// In the order of the experiment.
     pub comparisons: Vec<ComparisonFinding>,
-    /// What a paper claims of shares over all its machines, in the order of the experiment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub share_ranges: Vec<ShareRange>,
-    /// Amdahl's law for accelerators, beside what was measured, in the order of the experiment.
     pub accelerators: Vec<Prediction>,
     /// Over the server as is: largest proven gain first, then those undecided, then losses, then those that were not
     /// measured. Then those with a base of their own in the same order, and last those that the server has already.
@@ -145,17 +128,13 @@ pub struct Findings {
     pub unmeasured: Vec<Unmeasured>,
 }
 
-/// A stage that was to be measured and was not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmeasured {
-    /// The stage.
     pub stage: Stage,
-    /// The check that its configuration failed.
     pub why: String,
 }
 
 impl Findings {
-    /// Computes the findings of a record.
     pub(super) fn of(rounds: &Rounds) -> Findings {
         let record = rounds.record();
         let Some(experiment) = rounds.experiment() else {
@@ -182,8 +161,6 @@ impl Findings {
     }
 }
 
-/// The stages of the provider whose configurations failed: what they cost may be the most of all. Those of the shim
-/// contain them, and many servers cannot have one or the other.
 fn unmeasured(record: &Record) -> Vec<Unmeasured> {
     let failed = record.configurations.iter().filter(|configuration| !configuration.valid);
     let of = |configuration: &Configuration| {
@@ -229,7 +206,6 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
     }
 }
 
-/// Whether the two are one server but for the command that starts it.
 fn of_builds(experiment: &Experiment, comparison: &ComparisonModel) -> bool {
     let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
     let pair = of(&comparison.a).zip(of(&comparison.b));
@@ -307,7 +283,6 @@ fn rank(remedy: &RemedyFinding) -> (u8, u8, f64) {
     (base, direction, times)
 }
 
-/// By hits per second and by CPU: `b` by `a`.
 fn named_times(rounds: &Rounds, a: &str, b: &str) -> [Option<Ratio>; 2] {
     let pair = rounds.named(a).zip(rounds.named(b));
     [Metric::Throughput, Metric::Cpu].map(|metric| pair.and_then(|(a, b)| rounds.times(a, b, metric)))

@@ -12,24 +12,19 @@ use super::rounds::Rounds;
 use super::rows::Rows;
 use super::statement::{Direction, Metric, SideBySide, direction};
 
-/// Name of the row of a whole hit.
 pub const WHOLE: &str = "whole";
-/// Name of what a hit costs with all measured stages off: the rest of the library, the server and the kernel.
+/// Row name of the cost of a hit with all measured stages off: the rest of the library, the server and the kernel.
 pub const REMAINDER: &str = "remainder";
 
-/// The comparison of two libraries.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Libraries {
-    /// The version of the first.
     pub first: String,
-    /// That of the second.
     pub second: String,
-    /// A whole hit, then the stages in the order of the record, then the remainder.
     pub rows: Vec<SideBySide>,
 }
 
 impl Libraries {
-    /// `None` where one library was measured, or not in the same rounds as the other.
+    /// `None` where one library only was measured, or the two not in the same rounds.
     pub(super) fn of(rounds: &Rounds) -> Option<Libraries> {
         let record = rounds.record();
         let models = models(record);
@@ -68,7 +63,6 @@ impl Libraries {
         })
     }
 
-    /// A whole hit.
     pub fn whole(&self) -> &SideBySide {
         &self.rows[0]
     }
@@ -83,7 +77,7 @@ impl Libraries {
     }
 }
 
-/// The untouched server on the library of this configuration, where that is not the experiment's.
+/// Index of the untouched server on the library of this configuration, where that is not the experiment's.
 pub(super) fn untouched(record: &Record, index: usize) -> Option<usize> {
     let models = models(record);
     let library = models.get(index)?.library.as_ref()?;
@@ -98,14 +92,13 @@ fn is_untouched_on_other(model: &ConfigurationModel) -> bool {
     model.library.is_some() && model.without_library().is_untouched()
 }
 
-/// The same configuration on the other library.
 fn twin(models: &[ConfigurationModel], index: usize) -> Option<usize> {
     let nameless = |model: &ConfigurationModel| ConfigurationModel { name: String::new(), ..model.without_library() };
     let model = models.get(index).filter(|model| model.library.is_none())?;
     models.iter().position(|other| other.library.is_some() && nameless(other) == nameless(model))
 }
 
-/// The versions of both; where they are one, with their places.
+/// Versions of both libraries; where these are equal, with the paths.
 fn versions(record: &Record, second: &ConfigurationModel) -> [String; 2] {
     let manifest = &record.manifest;
     let used = |of_second: bool| {

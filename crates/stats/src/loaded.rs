@@ -3,17 +3,12 @@
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{Record, Role};
 
-/// What of the instrument is loaded where nothing is switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loaded {
-    /// The provider.
     #[default]
     Provider,
-    /// The shim.
     Shim,
-    /// Provider and shim.
     Both,
-    /// The doubler.
     Doubler,
 }
 

@@ -13,43 +13,34 @@ use super::shares::{MISSING, Share, Shares};
 use super::statement::Ratio;
 use super::summary::ConfigurationSummary;
 
-/// A configuration on a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OnMachine {
-    /// Hits per second; `None` where it was not measured.
     pub hits_per_s: Option<Estimate>,
-    /// Something else than the server was the limit.
+    /// Something else than the server limited the hits per second.
     pub client_bound: bool,
-    /// The paper's hits per second; `None` where they were not published.
     pub paper_hits_per_second: Option<f64>,
-    /// Where they were not, the range that the paper's percentages leave.
+    /// Range that the paper's percentages leave for hits per second that it does not print.
     pub paper_implied: Option<(f64, f64)>,
 }
 
-/// A configuration on all machines.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MachineRow {
-    /// Our name.
     pub configuration: String,
-    /// The paper's, where it is another.
+    /// The paper's name of the configuration, where it differs.
     pub label: Option<String>,
-    /// In the order of the machines.
     pub machines: Vec<OnMachine>,
 }
 
-/// The shares of the time per hit on one machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MachineShares {
-    /// Ours, in the order of the experiment; empty where they were not measured.
     pub ours: Vec<Share>,
-    /// The paper's in per cent, in the same order, `None` where it has none.
+    /// The paper's, per cent, in the order of `ours`; `None` where it has none.
     pub paper: Vec<Option<f64>>,
 }
 
-/// What was measured on the machines of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machines {
-    /// The machines, `2 x 933 MHz`.
+    /// As `2 x 933 MHz`.
     pub machines: Vec<String>,
     /// CPU time of a hit on each machine by that without a quota, in blocks of the same rounds, all configurations
     /// together: what the emulation itself costs or spares. `None` where no configuration has both.
@@ -57,16 +48,12 @@ pub struct Machines {
     /// Our hits per second for one of the paper's: by the untouched server on the first machine that both have. What
     /// charts draw the paper's bars with.
     pub scale_times: Option<f64>,
-    /// Each configuration, in the order of the experiment.
     pub rows: Vec<MachineRow>,
-    /// Names of the shares, in the order of the experiment.
     pub share_names: Vec<String>,
-    /// For each machine.
     pub shares: Vec<MachineShares>,
 }
 
 impl Machines {
-    /// Of the record of an experiment on these machines.
     pub fn of(
         machines: &[Machine],
         rounds: &Rounds,

@@ -12,12 +12,12 @@ use super::rounds::Rounds;
 use super::rows::Rows;
 use super::statement::{FEW_ROUNDS, Lies, Metric};
 
-/// Name of the stages cipher and MAC together, where they cannot be taken apart.
+/// Name of the stages cipher and MAC together, where no method can separate them.
 pub const RECORD_PROTECTION: &str = "record_protection";
 
-/// Two methods agree about a stage if they differ by no more than this part of its cost,
+/// Two methods agree about a stage if they differ by at most this part of its cost,
 const AGREE_PART: f64 = 0.1;
-/// or by no more than so many nanoseconds of CPU time per hit.
+/// or by at most so many nanoseconds of CPU time per hit.
 const AGREE_NS: f64 = 5_000.0;
 
 /// Whether two methods say the same of a stage: within 10 %, or 5 µs.
@@ -28,52 +28,40 @@ pub enum Agreement {
     Agree,
     /// The whole interval lies beyond one of them.
     Differ,
-    /// Neither: measure longer.
     Undecided,
 }
 
-/// A stage, or stages that cannot be taken apart, by all methods of a record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ByMethods {
-    /// A stage, or [`RECORD_PROTECTION`].
     pub stage: String,
-    /// What a hit costs less without it, nanoseconds of server CPU time per hit.
+    /// Server CPU time per hit saved without the stage, nanoseconds.
     pub removing: Option<Estimate>,
-    /// What a hit costs more with it computed twice.
+    /// Server CPU time per hit added with the stage computed twice, nanoseconds.
     pub doubling: Option<Estimate>,
-    /// Doubling less removing.
     pub difference: Option<Estimate>,
-    /// Whether the two agree.
+    /// `None` unless both methods measured the stage.
     pub agreement: Option<Agreement>,
-    /// Instructions, where they were counted.
     pub counting: Option<Instructions>,
 }
 
-/// What the doubling of a set of stages adds.
 pub(super) struct Doubled {
-    /// The stages.
     pub stages: StageSet,
-    /// The part of the cost of a hit as is, by round or sweep.
+    /// As a part of the cost of a hit as is, by round or sweep.
     pub share: Column,
-    /// The same in nanoseconds per hit.
     pub added_ns: Column,
-    /// The configurations that it takes beside the untouched server.
     pub configurations: Vec<usize>,
 }
 
-/// The name of stages that stand together.
 pub(super) fn name(stages: StageSet) -> String {
     if stages == StageSet::RECORDS { RECORD_PROTECTION.to_owned() } else { stages.to_string() }
 }
 
-/// What is computed twice set by set, in the order of the record.
 pub(super) fn doubled(rounds: &Rounds, as_is: usize, metric: Metric) -> Vec<Doubled> {
     let set = |role: &Role| if let Role::Doubled(stages) = role { Some((*stages, role.clone())) } else { None };
     let sets = rounds.record().configurations.iter().filter_map(|configuration| set(&configuration.role));
     sets.filter_map(|(stages, role)| doubling(rounds, as_is, metric, stages, &role)).collect()
 }
 
-/// What everything together adds.
 pub(super) fn all_doubled(rounds: &Rounds, as_is: usize, metric: Metric) -> Option<Doubled> {
     let all = doubled(rounds, as_is, metric);
     let stages = all.iter().fold(StageSet::NONE, |stages, one| stages.union(one.stages));

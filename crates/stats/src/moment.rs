@@ -17,20 +17,20 @@ use super::statement::Metric;
 
 /// The farther a block is in the order of time, the less it tells of a moment: `exp(−distance / reach)`, in blocks.
 const REACH_BLOCKS: f64 = 2.0;
-/// Blocks on either side that are looked at.
+/// Number of blocks on either side that are averaged.
 const NEIGHBOURS: usize = 10;
 
-/// Traffic whose bytes per hit vary by less than this part of their mean (root mean square) explains nothing.
+/// Minimum variation of bytes per hit (root mean square, as a part of the mean) for traffic to explain anything.
 const TRAFFIC_LEAST: f64 = 0.01;
 
-/// How the time per hit goes with the moment and the traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Moment {
     /// Standard deviation of the time per hit between blocks of one configuration, as a part of their mean.
     pub spread: f64,
-    /// The same without what the moment and the traffic explain.
+    /// `spread` without what the moment and the traffic explain.
     pub unexplained_fraction: f64,
-    /// Start of each block, nanoseconds, ascending, and what both added to its time per hit, nanoseconds.
+    /// Start of each block, nanoseconds, ascending, and its excess of time per hit due to moment and traffic,
+    /// nanoseconds.
     #[serde(skip)]
     excess_ns: Vec<(u64, f64)>,
 }
@@ -63,14 +63,13 @@ impl Moment {
         })
     }
 
-    /// What is to be taken from the time per hit of this block to have it at the mean moment and with the mean traffic,
+    /// Correction to subtract from the time per hit of this block for the mean moment and the mean traffic,
     /// nanoseconds.
     pub(super) fn excess_ns(&self, block: &Block) -> f64 {
         let found = self.excess_ns.binary_search_by_key(&block.started_ns, |(started_ns, _)| *started_ns);
         found.map_or(0.0, |at| self.excess_ns[at].1)
     }
 
-    /// What reports say of it.
     pub fn sentence(&self) -> String {
         format!(
             "Hits per second are told at the mean moment and for the mean traffic: blocks of one configuration \
@@ -111,7 +110,6 @@ fn less(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
-/// The mean of the values before and after this one, the nearer the heavier.
 fn around(values: &[f64], at: usize) -> f64 {
     let neighbours = at.saturating_sub(NEIGHBOURS)..values.len().min(at + NEIGHBOURS + 1);
     let (sum, weights) = neighbours.filter(|other| *other != at).fold((0.0, 0.0), |(sum, weights), other| {
@@ -134,17 +132,15 @@ mod tests {
     const CONFIGURATIONS: usize = 24;
     const ROUNDS: usize = 20;
 
-    /// What the machine is slower by at a moment: it moves between two paces, each for some seconds.
+    /// Slowdown of a simulated machine: it moves between two paces, each for some seconds.
     fn slower(second: f64) -> f64 {
         if ((second / 3.0).floor() as u64).is_multiple_of(2) { 0.8 } else { 1.2 }
     }
 
-    /// Time per hit without the moment, nanoseconds.
     fn cost_ns(configuration: usize) -> f64 {
         1e5 + 1e4 * configuration as f64
     }
 
-    /// Rounds in random order; `noise` is each block's own.
     fn blocks(noise: f64) -> Vec<Block> {
         let mut random = SplitMix64::new(11);
         let mut now_ns = 0u64;

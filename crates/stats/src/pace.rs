@@ -15,39 +15,34 @@ use super::bootstrap::SEED;
 use super::covariance::{mean, means, relative, slope};
 use super::statement::Metric;
 
-/// Fewer blocks than this tell no relation.
+/// Minimum number of blocks for a relation of cost to pace.
 pub(super) const BLOCKS_MIN: usize = 8;
-/// No work is that much more sensitive than the sampled one: what says so is chance.
+/// Largest credible sensitivity: no work depends much more on the pace than the sampled one.
 const SENSITIVITY_MAX: f64 = 1.5;
-/// Random orders that tell by how much configurations differ in pace by chance. Where fewer of them than this show
-/// differences as large as the order that was measured, configurations are said to change the pace.
+/// Number of random orders of the randomisation test. Where fewer than [`ORDERS_AS_LARGE`] of them differ as much as
+/// the measured order, configurations are said to change the pace.
 const ORDERS: usize = 399;
 const ORDERS_AS_LARGE: usize = 4;
 
-/// How costs go with the pace: a pace that is 1 % longer than the mean makes them `sensitivity` % higher than their
-/// mean.
+/// Relation of costs to the pace: a pace 1 % longer than the mean makes them `sensitivity` % higher than their mean.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pace {
-    /// Mean over the blocks, picoseconds a step.
+    /// Mean over the blocks, picoseconds per step.
     pub mean_ps: f64,
     /// Standard deviation between blocks, as a part of the mean.
     pub spread: f64,
-    /// Whether configurations differ in pace by more than chance has it: then nothing is corrected.
+    /// Configurations differ in pace by more than chance explains: then nothing is corrected.
     pub is_changed: bool,
-    /// Of server CPU per hit.
     pub cpu: Fit,
-    /// Of the time per hit.
     pub elapsed: Fit,
 }
 
-/// The relation of one kind of cost to the pace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fit {
     /// Relative change of the cost for a relative change of the pace.
     pub sensitivity: f64,
     /// Part of the variance between blocks of one configuration that this explains, 0 to 1.
     pub explained: f64,
-    /// Mean cost of each configuration, nanoseconds per hit.
     #[serde(skip)]
     means_ns: Vec<f64>,
 }
@@ -75,9 +70,8 @@ impl Pace {
         Some(Pace { mean_ps, spread: variance.sqrt(), is_changed, cpu, elapsed })
     }
 
-    /// What is to be taken from the cost of a hit in this block to have it at the mean pace, nanoseconds. In proportion
-    /// to the mean cost of the block's configuration, not to the block's own: a part of the cost that does not go
-    /// with the pace then stays what it is in the mean.
+    /// Correction to subtract from the cost of a hit in this block for the mean pace, nanoseconds. In proportion to the
+    /// mean cost of the block's configuration: a part of the cost that does not depend on the pace is kept.
     pub(super) fn excess_ns(&self, block: &Block, metric: Metric) -> f64 {
         let fit = match metric {
             Metric::Cpu => &self.cpu,
@@ -89,7 +83,6 @@ impl Pace {
         fit.sensitivity * fit.means_ns[block.configuration] * (block.pace_ps as f64 / self.mean_ps - 1.0)
     }
 
-    /// What reports say of it.
     pub fn sentence(&self) -> String {
         if self.is_changed {
             return format!(
@@ -111,7 +104,7 @@ impl Pace {
 }
 
 impl Fit {
-    /// Least squares through the origin, of the deviations of costs from the means of their configurations.
+    /// Least squares through the origin, on deviations of costs from the means of their configurations.
     fn of(paces: &[f64], costs: &[f64], configurations: &[usize]) -> Fit {
         let means_ns = means(costs, configurations);
         let costs = relative(costs, &means_ns, configurations);
@@ -158,7 +151,6 @@ fn is_changed(blocks: &[&Block]) -> bool {
     as_large.count() < ORDERS_AS_LARGE
 }
 
-/// CPU or elapsed time per hit, nanoseconds. Usable blocks have hits.
 pub(super) fn per_hit(block: &Block, metric: Metric) -> f64 {
     let ns = match metric {
         Metric::Cpu => block.server_cpu_ns,

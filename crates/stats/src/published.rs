@@ -13,12 +13,10 @@ use super::rounds::Rounds;
 use super::shares::{MISSING, Shares};
 use super::statement::{Direction, Metric, Ratio};
 
-/// What the paper published of one configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PublishedConfiguration {
-    /// Our name.
     pub configuration: String,
-    /// The paper's name, where it is another.
+    /// The paper's name of the configuration, where it differs.
     pub label: Option<String>,
     /// Hits per second for each machine; NaN (JSON: null) where not published.
     pub hits_per_s: Vec<f64>,
@@ -26,27 +24,24 @@ pub struct PublishedConfiguration {
     pub percent_of_reference: Vec<f64>,
     /// Our hits per second by those of the reference; `None` for itself, and where one of them was not measured.
     pub ratio: Option<Ratio>,
-    /// The same from CPU per hit; `None` also where the reference is not plain HTTP, as processors differ then.
+    /// `ratio` from CPU per hit; `None` also where the reference is not plain HTTP, as processors differ then.
     pub by_cpu: Option<Ratio>,
 }
 
-/// A share of the paper beside ours, which is in the record's shares under the same name.
+/// A share of the paper; ours is in the record's shares under the same name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PublishedShare {
-    /// The share.
     pub share: String,
     /// The paper's, per cent for each machine, as a range where it prints one; NaN (JSON: null) where not published.
     pub percent: Vec<PublishedNumber>,
-    /// It is computed from published throughputs, not printed (for each machine).
     pub computed: Vec<bool>,
     /// Our interval by time, the papers' metric, against the range of the paper's numbers.
     pub by_time: Option<Direction>,
-    /// Our interval by CPU, against the same.
     pub by_cpu: Option<Direction>,
 }
 
 impl PublishedShare {
-    /// From the least to the most of the paper's numbers.
+    /// Range over all machines.
     pub fn number(&self) -> PublishedNumber {
         let numbers = || self.percent.iter().filter(|number| number.is_known());
         PublishedNumber {
@@ -56,41 +51,34 @@ impl PublishedShare {
     }
 }
 
-/// Section 3.10's sum from the paper's throughputs, per cent for each machine.
+/// Connection setup against data exchange from the paper's throughputs (Coarfa et al. 2006 section 3.10), per cent for
+/// each machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PublishedSetupAndData {
-    /// What TLS costs in all; NaN (JSON: null) where plain HTTP's throughput was not published.
+    /// Cost of TLS; NaN (JSON: null) where plain HTTP's throughput was not published.
     pub whole: Vec<f64>,
-    /// Connection setup.
     pub setup: Vec<f64>,
-    /// Data exchange.
     pub data: Vec<f64>,
-    /// The whole less both.
     pub discrepancy: Vec<f64>,
 }
 
-/// A paper's numbers beside ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Published {
     /// Authors, year, figures.
     pub source: String,
-    /// The machines, in the order of all numbers.
     pub machines: Vec<String>,
     /// What throughputs are told as parts of: plain HTTP on the untouched server's processors, else the first
     /// configuration that the paper has numbers of; empty where it has none.
     pub reference: String,
-    /// In the order of the experiment: configurations that the paper has numbers of.
     pub configurations: Vec<PublishedConfiguration>,
-    /// In the order of the experiment: shares that the paper has numbers of.
     pub shares: Vec<PublishedShare>,
-    /// Where the experiment has minimal set-up, plain data and plain HTTP.
+    /// `None` unless the experiment has minimal set-up, plain data and plain HTTP.
     pub setup_and_data: Option<PublishedSetupAndData>,
-    /// What is not as in the paper.
     pub differences: Vec<String>,
 }
 
 impl Published {
-    /// The paper of a record's experiment. `None` where it names none.
+    /// `None` where the experiment names no paper.
     pub(super) fn of(rounds: &Rounds, shares: &Shares, findings: &Findings) -> Option<Published> {
         let experiment = rounds.experiment()?;
         let paper = experiment.paper.as_ref()?;
@@ -115,7 +103,7 @@ impl Published {
         })
     }
 
-    /// The factor by which TLS divides throughput on each machine that it is known of: plain HTTP by as is.
+    /// Throughput of plain HTTP by that of the server as is, for each machine that both are published of.
     pub fn tls_factors(&self, as_is: &str, plain: &str) -> Vec<f64> {
         let hits = |name: &str| {
             let row = self.configurations.iter().find(|row| row.configuration == name);
@@ -126,7 +114,6 @@ impl Published {
     }
 }
 
-/// Hits per second and CPU per hit of a configuration by those of the reference.
 fn ratios(rounds: &Rounds, findings: &Findings, reference: &str, name: &str) -> [Option<Ratio>; 2] {
     if rounds.find(&Role::PlainHttp).is_some_and(|plain| rounds.named(reference) == Some(plain)) {
         let relative = findings.relative.iter().find(|relative| relative.configuration == name);
@@ -136,7 +123,6 @@ fn ratios(rounds: &Rounds, findings: &Findings, reference: &str, name: &str) -> 
     [pair.and_then(|(reference, other)| rounds.times(reference, other, Metric::Throughput)), None]
 }
 
-/// The paper with the experiment that is like it.
 struct Beside<'a> {
     experiment: &'a Experiment,
     paper: &'a Paper,
@@ -156,7 +142,6 @@ impl Beside<'_> {
         0..self.paper.machines.len()
     }
 
-    /// The name of the configuration for which `is` holds.
     fn name(&self, is: impl Fn(&ConfigurationModel) -> bool) -> &str {
         let found = self.experiment.configurations.iter().find(|model| is(model));
         found.map_or("", |model| model.name.as_str())
@@ -170,14 +155,12 @@ impl Beside<'_> {
         self.name(|model| model.plain_http && model.processors.is_none())
     }
 
-    /// `None` where the paper has no throughput at all.
     fn reference(&self) -> Option<&str> {
         let published = |name: &&str| self.paper.row(Quantity::HitsPerS, name).is_some();
         let names = self.experiment.configurations.iter().map(|model| model.name.as_str());
         std::iter::once(self.plain()).chain(names).find(published)
     }
 
-    /// Hits per second, and per cent of those of the reference, for each machine.
     fn throughput(&self, model: &ConfigurationModel, reference: &str) -> Option<(Vec<f64>, Vec<f64>)> {
         let hits = self.paper.row(Quantity::HitsPerS, &model.name)?;
         let part = |machine: usize| 100.0 * relative_throughput(hits[machine], self.hits(reference, machine));
@@ -208,7 +191,7 @@ impl Beside<'_> {
         Some(PublishedShare { by_time, by_cpu, ..published })
     }
 
-    /// Per cent, from what the paper prints of hits per second: between what their ends give.
+    /// Per cent, from published hits per second; a range where these are ranges.
     fn computed_share(&self, model: &ShareModel, machine: usize) -> PublishedNumber {
         let ends = |name: &str| self.ends(name, machine);
         let as_is = self.hits(self.as_is(), machine);

@@ -22,22 +22,19 @@ named! {
     }
 }
 
-/// Levels that a form is fitted to.
 const FIT_LEVELS_MIN: usize = 2;
 
-/// What was measured at one level of a line, or in plain HTTP.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Reuse by the counts of handshakes, of requests or of connections.
+    /// Reuse of handshakes by requests or by connections ([`ReuseAxis`]), per cent.
     pub achieved_percent: f64,
     /// Hits per second in each round.
     pub column: Column,
-    /// The load was the limit.
+    /// The load was the limit, not the server.
     pub client_bound: bool,
 }
 
 impl Point {
-    /// Of a configuration; `None` without a usable block.
     pub fn of(rounds: &Rounds, index: usize, by: ReuseAxis) -> Option<Point> {
         rounds.of_configuration(index).next()?;
         let sum = |of: fn(&Block) -> u64| rounds.of_configuration(index).map(of).sum::<u64>() as f64;
@@ -55,77 +52,68 @@ impl Point {
         })
     }
 
-    /// The part that is not reused.
     fn fresh(&self) -> f64 {
         1.0 - self.achieved_percent / 100.0
     }
 
-    /// Hits per second.
     pub fn mean(&self) -> f64 {
         trimmed_mean(&self.column.iter().flatten().copied().collect::<Vec<f64>>()).unwrap_or(f64::NAN)
     }
 
-    /// Hits per second with their interval.
     pub fn hits_per_second(&self) -> Estimate {
         estimate_column(&self.column)
     }
 }
 
-/// Throughput without TLS.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Limit {
-    /// Hits per second of elapsed time.
     pub hits_per_second: Estimate,
-    /// The client's CPU was full: it is a lower bound.
+    /// The client's CPU was full: the throughput is a lower bound.
     pub client_bound: bool,
 }
 
 impl Limit {
-    /// Of plain HTTP.
     pub fn of(plain: &Point) -> Limit {
         Limit { hits_per_second: plain.hits_per_second(), client_bound: plain.client_bound }
     }
 }
 
-/// `T = min(P, N / (e + (1 − r) H))` of N machines, fitted to points.
+/// `T = min(P, N / (e + (1 − r) H))` of N machines, fitted to measured levels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
-    /// H: time that a full handshake takes besides, nanoseconds.
+    /// H: additional time of a full handshake, nanoseconds.
     pub full_handshake_ns: Estimate,
-    /// e: time of a request with everything else, nanoseconds.
+    /// e: time of a request without a full handshake, nanoseconds.
     pub hit_ns: Estimate,
-    /// Largest deviation of a point from it, per cent of the point.
+    /// Largest deviation of a measured level from the fit, per cent of the level.
     pub residual_percent: f64,
-    /// Root of the mean square of the deviations, per cent.
+    /// Root mean square of the deviations, per cent.
     pub deviation_percent: f64,
 }
 
 impl Costs {
-    /// Hits per second that these costs give so many machines at this percent reuse. `plain`: the most that there are.
+    /// Throughput of so many machines at this percent reuse. `plain`: the limit, throughput without TLS.
     pub fn hits_per_second(&self, plain: f64, machines: f64, percent: f64) -> f64 {
         let (full_s, hit_s) = (self.full_handshake_ns.value / 1e9, self.hit_ns.value / 1e9);
         papers::array_throughput(plain, machines, full_s, hit_s, percent / 100.0)
     }
 }
 
-/// Points to which costs are fitted.
 pub struct Fit<'a> {
     points: Vec<(f64, &'a Point)>,
     plain: Option<&'a Point>,
-    /// Only to points below this part of plain HTTP; infinite: to all, as what plain HTTP does not limit.
+    /// Fit only points below this part of plain HTTP; infinite: all, as plain HTTP is no limit.
     below: f64,
-    /// Of the points, then of plain HTTP.
     columns: Vec<Column>,
 }
 
 impl<'a> Fit<'a> {
-    /// Of points with the number of machines of each, to those below a part of plain HTTP.
+    /// Each point with its number of machines.
     pub fn of(points: Vec<(f64, &'a Point)>, plain: Option<&'a Point>, below: f64) -> Fit<'a> {
         let columns = points.iter().map(|(_, point)| *point).chain(plain).map(|point| point.column.clone()).collect();
         Fit { points, plain, below, columns }
     }
 
-    /// H and e of these means, in seconds.
     fn fitted(&self, means: &[f64]) -> Option<(f64, f64)> {
         let limit = self.limit(means).map_or(f64::INFINITY, |plain| self.below * plain);
         let used = self.points.iter().zip(means).filter(|(_, hits)| **hits < limit);
@@ -138,7 +126,6 @@ impl<'a> Fit<'a> {
         self.plain.and_then(|_| means.last().copied())
     }
 
-    /// What `of` makes of H and e, in seconds, and of plain HTTP.
     fn estimate(&self, of: impl Fn((f64, f64), f64) -> f64) -> Estimate {
         let of_means = |means: &[f64]| {
             let plain = self.limit(means).unwrap_or(f64::INFINITY);
@@ -147,7 +134,7 @@ impl<'a> Fit<'a> {
         estimate_function(&self.columns, of_means, RESAMPLES, SEED)
     }
 
-    /// The costs; `None` where points do not differ enough to tell them.
+    /// `None` where the levels do not differ enough.
     pub fn costs(&self) -> Option<Costs> {
         let full_handshake_ns = self.estimate(|(full, _), _| full * 1e9);
         let hit_ns = self.estimate(|(_, hit), _| hit * 1e9);
@@ -163,7 +150,7 @@ impl<'a> Fit<'a> {
         full_handshake_ns.is_known().then_some(costs)
     }
 
-    /// Percent reuse from which so many machines reach a part of plain HTTP; `None`: never, by these costs.
+    /// Percent reuse from which so many machines reach a part of plain HTTP; `None`: the fit never reaches it.
     pub fn reuse_for(&self, part: f64, machines: f64) -> Option<Estimate> {
         self.estimate(|costs, plain| reuse_for(plain, part, machines, costs)).known()
     }
@@ -172,16 +159,15 @@ impl<'a> Fit<'a> {
 /// `P / (1 + (1 − r) h)` fitted to a line without proxies.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Theory {
-    /// h: what a full handshake costs, in requests of plain HTTP.
+    /// h: cost of a full handshake, in requests of plain HTTP.
     pub requests_per_handshake: Estimate,
-    /// Largest deviation of a level from it, per cent of the level.
+    /// Largest deviation of a level from the fit, per cent of the level.
     pub residual_percent: f64,
-    /// Half serving point by it: 1 − 1/h, per cent.
+    /// Half serving point by the fit: 1 − 1/h, per cent.
     pub half_percent: Estimate,
 }
 
 impl Theory {
-    /// Of the levels of a line; `None` where they do not tell it.
     pub fn of(levels: &[&Point], plain: &Point) -> Option<Theory> {
         let fresh: Vec<f64> = levels.iter().map(|level| level.fresh()).collect();
         let handshake = |means: &[f64]| fitted_handshake(&fresh, &means[..levels.len()], means[levels.len()]);
@@ -200,50 +186,47 @@ impl Theory {
         (levels.len() >= FIT_LEVELS_MIN && requests_per_handshake.is_known()).then_some(theory)
     }
 
-    /// Hits per second that it gives at this percent reuse.
+    /// At this percent reuse; `plain`: throughput without TLS.
     pub fn hits_per_second(&self, plain: f64, percent: f64) -> f64 {
         papers::throughput_at_reuse(plain, self.requests_per_handshake.value, percent / 100.0)
     }
 }
 
-/// Whether half of plain HTTP is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crossing {
-    /// Between two levels.
+    /// Half is reached between two levels.
     Between,
-    /// At the lowest level already.
+    /// Half is reached at the lowest level already.
     AtFirst,
-    /// At no level.
+    /// No level reaches half.
     Never,
-    /// TLS was faster than plain HTTP: that cannot have been its limit.
+    /// TLS was faster than plain HTTP, which cannot have been its limit.
     NoLimit,
 }
 
 /// The smallest percent reuse with half of the throughput of plain HTTP.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HalfServingPoint {
-    /// Whether there is one.
     pub crossing: Crossing,
-    /// Half of plain HTTP, hits per second.
     pub hits_per_second: f64,
     /// On straight lines between the levels, as one reads it off a figure; `null`: none. An end is `null` where it lies
     /// beyond the levels.
     pub percent_by_lines: Option<Estimate>,
-    /// The time for a request changing evenly between the levels, as costs have it.
+    /// With the time per request changing linearly between the levels, as the costs do.
     pub percent_by_time: Option<Estimate>,
-    /// By the fitted costs; `null`: never, by these.
+    /// By the fitted costs; `null`: never reached.
     pub percent_by_costs: Option<Estimate>,
-    /// Full handshakes a second there, by time.
+    /// Full handshakes a second at `percent_by_time`.
     pub full_per_second: Option<f64>,
-    /// The one by costs lies beyond the levels.
+    /// `percent_by_costs` lies beyond the levels.
     pub is_extrapolated: bool,
     /// Plain HTTP was bound by the client, so that the true point is not below this one.
     pub is_lower_bound: bool,
 }
 
 impl HalfServingPoint {
-    /// Of the levels of a line of so many machines, ascending. `fit`: what costs are fitted to; `has_limit`: plain HTTP
+    /// `levels`: of a line of so many machines, ascending. `fit`: input of the fitted costs; `has_limit`: plain HTTP
     /// can have been its limit.
     pub fn of(levels: &[&Point], machines: f64, plain: &Point, fit: &Fit, has_limit: bool) -> HalfServingPoint {
         let columns = columns(levels, plain);
@@ -278,7 +261,6 @@ impl HalfServingPoint {
     }
 }
 
-/// The columns of levels, then of plain HTTP.
 fn columns(levels: &[&Point], plain: &Point) -> Vec<Column> {
     levels.iter().chain([&plain]).map(|point| point.column.clone()).collect()
 }

@@ -20,18 +20,15 @@ pub struct Rounds<'a> {
     /// server as is takes part in every comparison, so that measuring it more than once per round narrows all
     /// intervals. They count as one longer block.
     blocks: Vec<Vec<Vec<&'a Block>>>,
-    /// The number of each round in the record.
     numbers: Vec<u32>,
-    /// How costs go with the machine's pace, where it was sampled.
     pace: Option<Pace>,
-    /// How time per hit goes with the moment, in an experiment on machines.
     moment: Option<Moment>,
     /// CPU per hit from slices instead of blocks, where there are slices.
     sweeps: Option<SweepCosts>,
 }
 
 impl<'a> Rounds<'a> {
-    /// The rounds of a record that a statement may use.
+    /// Only what a statement may use: usable blocks.
     pub fn of(record: &'a Record) -> Rounds<'a> {
         let mut by_round: BTreeMap<u32, Vec<&Block>> = BTreeMap::new();
         // Blocks under valgrind count instructions; their times say nothing.
@@ -69,22 +66,20 @@ impl<'a> Rounds<'a> {
         Rounds { record, blocks: table, numbers, pace, moment, sweeps }
     }
 
-    /// The record that they are of.
     pub(crate) fn record(&self) -> &'a Record {
         self.record
     }
 
-    /// The experiment, where the record is of one server.
     pub(super) fn experiment(&self) -> Option<&'a Experiment> {
         self.record.kind_part.of()
     }
 
-    /// How costs go with the machine's pace, where it was sampled.
+    /// `None` unless the pace was sampled.
     pub(super) fn pace(&self) -> Option<&Pace> {
         self.pace.as_ref()
     }
 
-    /// How time per hit goes with the moment, in an experiment on machines.
+    /// `None` unless the experiment is on machines.
     pub(super) fn moment(&self) -> Option<&Moment> {
         self.moment.as_ref()
     }
@@ -98,7 +93,6 @@ impl<'a> Rounds<'a> {
             .filter(|&index| self.of_configuration(index).next().is_some())
     }
 
-    /// Index of the configuration of this name, if it is valid and has at least one usable block.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         let configurations = &self.record.configurations;
         configurations
@@ -107,12 +101,11 @@ impl<'a> Rounds<'a> {
             .filter(|&index| self.of_configuration(index).next().is_some())
     }
 
-    /// The usable blocks of a configuration.
     pub fn of_configuration(&self, index: usize) -> impl Iterator<Item = &'a Block> {
         self.blocks[index].iter().flatten().copied()
     }
 
-    /// What the rows of costs are.
+    /// Rounds or slices, by which the columns of this metric are divided.
     pub fn rows(&self, metric: Metric) -> &Rows {
         match (metric, &self.sweeps) {
             (Metric::Cpu, Some(sweeps)) => sweeps.rows(),
@@ -129,22 +122,19 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// The same in each round.
     pub(super) fn cost_by_round(&self, index: usize, metric: Metric) -> Column {
         self.rows(metric).of_rounds(&self.cost(index, metric)).to_vec()
     }
 
-    /// CPU per hit of a configuration in each round, nanoseconds.
     pub fn cpu(&self, index: usize) -> Column {
         self.cost_by_round(index, Metric::Cpu)
     }
 
-    /// CPU per hit of a configuration in the blocks of each round, nanoseconds, whatever slices tell.
+    /// CPU per hit of a configuration in the blocks of each round, nanoseconds, even where there are slices.
     pub(super) fn cpu_in_blocks(&self, index: usize) -> Column {
         self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, Metric::Cpu)).collect()
     }
 
-    /// CPU time of the load per hit in each round, nanoseconds.
     pub(super) fn client_cost(&self, index: usize) -> Column {
         let per_hit = |blocks: &Vec<&Block>| {
             let sum = |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
@@ -153,14 +143,12 @@ impl<'a> Rounds<'a> {
         self.blocks[index].iter().map(per_hit).collect()
     }
 
-    /// One value per round from a configuration alone, where its block has one. Of several blocks in a round the first
-    /// counts.
+    /// One value per round from a configuration alone, where its block has one: of several blocks the first.
     pub fn values(&self, index: usize, value: impl Fn(&Block) -> Option<f64>) -> Column {
         self.blocks[index].iter().map(|blocks| value(blocks.first()?)).collect()
     }
 
-    /// How many times the work of configuration `a` configuration `b` does for the same cost. `None` without a common
-    /// round.
+    /// Ratio of the work of `b` to that of `a` for the same cost. `None` without a common round.
     pub fn times(&self, a: usize, b: usize, metric: Metric) -> Option<Ratio> {
         let column = self.paired(a, b, metric, |a, b| (a / b).ln());
         let pairs = self.pairs(a, b, metric);
@@ -172,18 +160,15 @@ impl<'a> Rounds<'a> {
         Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
     }
 
-    /// One value per row from a configuration and the server as is, each by its cost per hit.
     pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let (a, b) = (self.cost(as_is, metric), self.cost(other, metric));
         a.into_iter().zip(b).map(|(a, b)| Some(value(a?, b?))).collect()
     }
 
-    /// The costs per hit of several configurations in each row that all of them have.
     pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
         transposed(configurations.iter().map(|&index| self.cost(index, metric)).collect())
     }
 
-    /// The same in each round.
     pub(super) fn costs_by_round(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
         transposed(configurations.iter().map(|&index| self.cost_by_round(index, metric)).collect())
     }
@@ -203,8 +188,8 @@ impl<'a> Rounds<'a> {
         (!blocks.is_empty()).then(|| blocks.iter().map(cost).sum::<f64>() / hits as f64)
     }
 
-    /// Whether something else than the server limited one of these configurations: more of its blocks than a trimmed
-    /// mean leaves out.
+    /// Something else than the server limited one of these configurations: more of its blocks than a trimmed mean
+    /// leaves out.
     pub fn client_bound(&self, configurations: &[usize]) -> bool {
         configurations.iter().any(|&index| {
             let (bound, all) = self
@@ -215,23 +200,21 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    /// Rounds in which both configurations have a cost.
     pub(super) fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
         let both = self.paired(a, b, metric, |_, _| 0.0);
         self.rows(metric).pairs(&[&both])
     }
 
-    /// Sweeps of slices; 0: there are none.
     pub(super) fn sweeps(&self) -> u32 {
         self.sweeps.as_ref().map_or(0, SweepCosts::sweeps)
     }
 
-    /// Rounds of what costs are told by: of slices, where there are any.
+    /// Rounds by which costs are compared: of slices, where there are any.
     pub(super) fn compared(&self) -> u32 {
         if self.sweeps() > 0 { self.numbers.len() as u32 } else { self.measured() }
     }
 
-    /// Rounds with blocks; where there are none, rounds.
+    /// Rounds with blocks; without any, all rounds.
     pub fn told(&self) -> u32 {
         match self.measured() {
             0 => self.numbers.len() as u32,
@@ -239,7 +222,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Rounds that were measured whole (an unusable block counts as measured), beside what they had of slices.
+    /// Complete rounds of blocks (an unusable block counts as measured), without those of slices.
     pub fn measured(&self) -> u32 {
         let has_blocks = |round: &usize| {
             let of_round = self.record.blocks.iter().filter(|block| block.round == self.numbers[*round]);
@@ -250,13 +233,12 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// The values of each row that all columns have.
 fn transposed(columns: Vec<Column>) -> Vec<Option<Vec<f64>>> {
     let rows = columns.first().map_or(0, Vec::len);
     (0..rows).map(|row| columns.iter().map(|column| column[row]).collect()).collect()
 }
 
-/// In an experiment on machines: of each configuration the one that it is on a machine, or itself.
+/// In an experiment on machines: for each configuration the index of the one that it is on a machine, or its own.
 fn with_machines(record: &Record) -> Option<Vec<usize>> {
     let experiment = record.kind_part.of::<Experiment>().filter(|experiment| !experiment.machines.is_empty())?;
     let names: Vec<&str> = record.configurations.iter().map(|configuration| configuration.name.as_str()).collect();

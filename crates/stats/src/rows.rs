@@ -11,34 +11,28 @@ use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 
 use super::robust::{TRIM, mean_and_variance, trimmed_each_end, winsorised};
 
-/// So many parts the sweeps of a round are cut into at most.
+/// Maximum number of parts into which the sweeps of a round are cut.
 const PARTS: usize = 10;
-/// What sweeps say of the error counts as much as so many rounds more would.
+/// Weight of the sweeps in the estimate of the error, in rounds.
 const SWEEPS_COUNT: f64 = 10.0;
 
-/// Columns that are added up, each with its weight.
 pub type Terms<'a> = Vec<(&'a Column, f64)>;
 
-/// What the rows of columns are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// Rounds.
     Rounds,
-    /// Rounds of slices, and behind them rounds without a part of their sweeps.
     Sliced(Sliced),
 }
 
-/// Rounds of slices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sliced {
-    /// Sweeps of each round.
     sweeps: Vec<u32>,
-    /// Of each row behind those of rounds: which round it is, without a part.
+    /// For each row after those of whole rounds: the index of its round, of which a part is left out.
     without: Vec<usize>,
 }
 
 impl Sliced {
-    /// Rounds with so many sweeps each, and for each row behind them its round and the sweeps that it is without.
+    /// Rounds of so many sweeps each. Also, for each further row, its round and the range of sweeps left out.
     pub fn of(sweeps: &[usize]) -> (Sliced, Vec<(usize, std::ops::Range<usize>)>) {
         let parts = |(round, count): (usize, &usize)| {
             let (count, parts) = (*count, (*count).min(PARTS));
@@ -52,12 +46,10 @@ impl Sliced {
 }
 
 impl Rows {
-    /// The mean of a column, with its interval.
     pub fn estimate(&self, column: &Column) -> Estimate {
         self.estimate_sum(&[(column, 1.0)])
     }
 
-    /// A sum of means of columns, each with its weight, with its interval.
     pub fn estimate_sum(&self, terms: &[(&Column, f64)]) -> Estimate {
         match self {
             Rows::Rounds => estimate_sum(terms),
@@ -65,8 +57,8 @@ impl Rows {
         }
     }
 
-    /// Sums of a first and a second, each line of both in the rows that have all of its columns: either, and the second
-    /// less the first. The intervals of the differences hold together (Bonferroni, as in `compared`).
+    /// For each line, over the rows that have all of its columns: the first sum, the second, and the second less the
+    /// first. The intervals of the differences hold together (Bonferroni, as in `compared`).
     pub fn compared(&self, lines: &[[Terms; 2]]) -> Vec<[Estimate; 3]> {
         let coverage = 1.0 - (1.0 - CONFIDENCE) / lines.len().max(1) as f64;
         let compare = |line: &[Terms; 2]| {
@@ -97,7 +89,7 @@ impl Rows {
         Mean::of(sliced, terms).estimate(coverage)
     }
 
-    /// What the mean of a column is off by, times the root of the number of rounds. `None`: fewer than three rounds.
+    /// Standard error of the mean of a column, times the root of the number of rounds. `None`: fewer than three rounds.
     pub fn spread(&self, column: &Column) -> Option<f64> {
         let values: Vec<f64> = self.of_rounds(column).iter().flatten().copied().collect();
         if values.len() < 3 {
@@ -113,7 +105,6 @@ impl Rows {
         })
     }
 
-    /// The rows of a column that are whole rounds.
     pub fn of_rounds<'a>(&self, column: &'a Column) -> &'a [Option<f64>] {
         match self {
             Rows::Rounds => column,
@@ -121,7 +112,6 @@ impl Rows {
         }
     }
 
-    /// In how many rounds all of these columns have a value.
     pub fn pairs(&self, columns: &[&Column]) -> u32 {
         let has = |row: &usize| columns.iter().all(|column| column[*row].is_some());
         let rounds = columns.first().map_or(0, |column| self.of_rounds(column).len());
@@ -129,16 +119,15 @@ impl Rows {
     }
 }
 
-/// A mean over rounds, each of which counts by its sweeps.
 struct Mean {
     value: f64,
-    /// As many rounds of one length tell as much: (Σ n)² / Σ n².
+    /// Effective number of rounds: (Σ n)² / Σ n².
     rounds: f64,
-    /// The square of its error, as rounds differ.
+    /// Squared standard error from the differences between rounds.
     of_rounds: f64,
-    /// The same, as rounds differ from themselves without a part of their sweeps. `None`: one has a single sweep.
+    /// Squared standard error from leaving out parts of the sweeps. `None`: a round has a single sweep.
     of_sweeps: Option<f64>,
-    /// Parts of rounds, less one for each.
+    /// Degrees of freedom of `of_sweeps`: parts of rounds, less one for each round.
     degrees_of_sweeps: f64,
 }
 
@@ -200,7 +189,6 @@ mod tests {
         values.iter().copied().map(Some).collect()
     }
 
-    /// Four rounds of two sweeps each, whose value is the mean of their sweeps.
     fn of_sweeps(sweeps: [[f64; 2]; 4]) -> (Rows, Column) {
         let (sliced, left_out) = Sliced::of(&[2; 4]);
         let whole = sweeps.iter().map(|of| Some((of[0] + of[1]) / 2.0));

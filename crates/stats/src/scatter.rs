@@ -9,17 +9,17 @@ use super::robust::{mean, winsor_ends};
 /// 1992, chapter 3). The values are Winsorised as those are that the trimmed mean is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scatter {
-    /// From slice to slice of one sweep.
+    /// From slice to slice of one sweep, microseconds.
     pub slices_us: f64,
-    /// From sweep to sweep of one start of the servers, besides.
+    /// From sweep to sweep within one start of the servers, microseconds.
     pub sweeps_us: f64,
-    /// From start to start, besides.
+    /// From start to start of the servers, microseconds.
     pub starts_us: f64,
-    /// Of the variance of the mean, what comes from slices, per cent.
+    /// Part of the variance of the mean that comes from slices, per cent.
     pub of_slices_percent: f64,
-    /// From sweeps.
+    /// Part that comes from sweeps, per cent.
     pub of_sweeps_percent: f64,
-    /// From starts.
+    /// Part that comes from starts, per cent.
     pub of_starts_percent: f64,
 }
 
@@ -54,7 +54,6 @@ impl Scatter {
     }
 }
 
-/// The variance within groups. `None`: no group has two values.
 fn pooled_variance<'a>(groups: impl Iterator<Item = &'a [f64]>) -> Option<f64> {
     let (mut squares, mut degrees) = (0.0, 0);
     for group in groups {

@@ -12,50 +12,36 @@ use super::shares::Share;
 use super::statement::{Lies, Metric, Ratio};
 use super::summary::Summary;
 
-/// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
     /// Our whole interval lies in the paper's range.
     Stands,
-    /// Our whole interval lies above the paper's range.
     Bigger,
-    /// Our whole interval lies below it.
     Smaller,
     /// Our interval reaches across an end of the paper's range, or has no end itself.
     Undecided,
-    /// Nothing usable was measured.
     NotMeasured,
 }
 
-/// Our number with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ours {
-    /// The number.
     #[serde(flatten)]
     pub estimate: Estimate,
-    /// In which cost of a hit.
     pub metric: Metric,
 }
 
-/// What a claim's numbers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
-    /// How many times as much.
     Times,
-    /// Per cent.
     Percent,
-    /// Milliseconds.
     Milliseconds,
-    /// Bytes.
     Bytes,
-    /// Million bits a second.
     MbitPerS,
 }
 
 impl Unit {
-    /// What stands behind a number.
     pub const fn word(self) -> &'static str {
         match self {
             Unit::Times => "times",
@@ -66,7 +52,6 @@ impl Unit {
         }
     }
 
-    /// A published number in words.
     pub fn told(self, PublishedNumber { low, high }: PublishedNumber) -> String {
         let [low, high] = [low, high].map(|end| (100.0 * end).round() / 100.0);
         if low == high { format!("{low} {}", self.word()) } else { format!("{low} to {high} {}", self.word()) }
@@ -74,7 +59,6 @@ impl Unit {
 }
 
 impl Fate {
-    /// In one word or two.
     pub const fn word(self) -> &'static str {
         match self {
             Fate::Stands => "stands",
@@ -85,7 +69,6 @@ impl Fate {
         }
     }
 
-    /// Nothing is decided.
     pub const fn is_open(self) -> bool {
         matches!(self, Fate::Undecided | Fate::NotMeasured)
     }
@@ -101,31 +84,25 @@ impl Fate {
     }
 }
 
-/// A claim of the paper, beside ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
-    /// What it is about.
     pub about: String,
-    /// What the paper says, in words.
+    /// The paper's claim, in words.
     pub paper: String,
-    /// The same as a range.
+    /// The paper's claim as a range, in `unit`.
     pub range_of_unit: [f64; 2],
-    /// What the numbers are.
     pub unit: Unit,
-    /// `None`: not measured.
     pub ours: Option<Ours>,
-    /// What became of it.
     pub fate: Fate,
 }
 
 impl Claim {
-    /// A range of a paper beside our number.
     pub fn new(about: impl Into<String>, paper: String, (range, unit): ([f64; 2], Unit), ours: Option<Ours>) -> Claim {
         let fate = Fate::of(ours, range);
         Claim { about: about.into(), paper, range_of_unit: range, unit, ours, fate }
     }
 
-    /// The same number of ours beside another range that the paper gives of it. What was a bound stays undecided.
+    /// As `self`, against another range that the paper gives. What was a bound stays undecided.
     #[must_use]
     pub fn beside(&self, range: [f64; 2], paper: String) -> Claim {
         let anew = Claim::new(self.about.clone(), paper, (range, self.unit), self.ours);
@@ -138,18 +115,16 @@ impl Claim {
         self.fate == Fate::Undecided && Fate::of(self.ours, self.range_of_unit) != Fate::Undecided
     }
 
-    /// Whether it says more than its interval does: for claims that were written down and read again.
+    /// The fate says more than the interval allows: checks claims that were written down and read again.
     pub fn contradicts_itself(&self) -> bool {
         !self.fate.is_open() && self.fate != Fate::of(self.ours, self.range_of_unit)
     }
 
-    /// A number as it is printed beside ours.
     pub fn published(about: impl Into<String>, number: PublishedNumber, unit: Unit, ours: Option<Ours>) -> Claim {
         Claim::new(about, unit.told(number), (number.rounded(), unit), ours)
     }
 
-    /// How many times one published number another is, beside how many times ours are. Our interval is as wide as both
-    /// together allow.
+    /// The ratio of two published numbers, beside that of ours. Our interval is as wide as both together allow.
     pub fn of_two(
         about: impl Into<String>,
         published: [PublishedNumber; 2],
@@ -163,7 +138,7 @@ impl Claim {
         Claim::new(about, paper, (range, Unit::Times), Some(Ours { estimate: our.divided_by(our_by), metric }))
     }
 
-    /// The same of a ratio, in the paper's words where they are known. Of a bound only one end is known.
+    /// As [`Claim::of_two`] for a ratio, in the paper's words where they are known. A bound has one end only.
     pub fn of_ratio(
         about: impl Into<String>,
         paper: Option<&str>,

@@ -10,23 +10,18 @@ use super::rounds::Rounds;
 use super::shares::column_of;
 use super::statement::Metric;
 
-/// Our number for a range that a paper gives of shares.
+/// Our number for a range of shares that a paper claims.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShareRange {
-    /// What it is about.
     pub question: String,
-    /// The shares that the number is of, without those that are taken away.
     pub shares: Vec<String>,
-    /// The share that is taken away, where it is a difference.
+    /// The share that is subtracted, where the number is a difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<String>,
     /// Per cent of the cost of a hit; `None`: one of the shares was not measured.
     pub percent: Option<Estimate>,
-    /// In which cost.
     pub metric: Metric,
-    /// What the paper says.
     pub paper: String,
-    /// The same in per cent of the cost of a hit.
     pub published_percent: [f64; 2],
 }
 
@@ -54,7 +49,6 @@ fn range(claim: &ShareClaimModel, rounds: &Rounds) -> ShareRange {
     }
 }
 
-/// What is told of a claim: the shares, and the part of the cost of a hit.
 struct Told {
     shares: Vec<String>,
     above: Option<String>,

@@ -14,9 +14,8 @@ use super::statement::{Difference, Direction, Metric, PartOfWhole, Verdict};
 /// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with
 /// all stages off, less plain HTTP.
 pub const OTHER_TLS: &str = "other_tls";
-/// Name of what the same server needs for the same work without TLS.
 pub const PLAIN_HTTP: &str = "plain_http";
-/// Name of what the stages leave when there was no plain-HTTP side: other TLS and the server itself.
+/// Name of what the stages leave without a plain-HTTP configuration: other TLS and the server itself.
 pub const REST: &str = "rest";
 
 /// Name of what switching all stages off saves beyond the sum of what each saves alone, where the share that is left
@@ -32,28 +31,25 @@ pub struct Share {
     /// A stage, [`OTHER_TLS`], [`TOGETHER`], [`PLAIN_HTTP`] or [`REST`]; where the experiment names its shares, such a
     /// name or [`MISSING`].
     pub stage: String,
-    /// Cost in what.
     pub metric: Metric,
-    /// Point estimate.
     pub percent: f64,
-    /// The point estimate can be: a share lies between 0 and 100 %. `false`: noise, or a limit elsewhere, gave it.
+    /// The point estimate lies between 0 and 100 %, as a share must. `false`: noise, or a limit elsewhere, gave it.
     pub known: bool,
     /// Lower end of the 95 % interval; `-inf` (JSON: null) with fewer than two rounds.
     pub low: f64,
     /// Upper end; `inf` (JSON: null) with fewer than two rounds.
     pub high: f64,
-    /// Whether the interval excludes 0. A number that cannot be is never resolved.
+    /// An impossible number is never resolved.
     pub verdict: Verdict,
     /// A block behind it was limited by the client: the percentage is a bound, not an estimate.
     pub bound: bool,
-    /// Of [`OTHER_TLS`], [`REST`] and [`MISSING`]: the stages or named shares without a share of their own, whose cost
-    /// is in this one.
+    /// Of [`OTHER_TLS`], [`REST`] and [`MISSING`]: the stages or named shares that were not measured, whose cost this
+    /// includes.
     pub without: Vec<String>,
-    /// It is what is left, not what a step saves: no candidate for the costliest operation.
+    /// A remainder, not saved by a step: no candidate for the costliest operation.
     pub left: bool,
 }
 
-/// Everything that compares configurations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Shares {
     /// Per metric: the stages in the order of the record, what is left, what only all stages together save, plain HTTP;
@@ -69,8 +65,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Computes the shares of a record, by each metric that was measured. Without a usable "as is" block there are
-    /// none.
+    /// By each metric that was measured. Empty without a usable "as is" block.
     pub fn of(rounds: &Rounds) -> Shares {
         let mut all = Shares::default();
         if let Some(as_is) = rounds.find(&Role::AsIs) {
@@ -108,7 +103,6 @@ impl Shares {
         }
     }
 
-    /// Named shares of the time per hit of the configuration `as_is`, and what is missing.
     pub(super) fn by_time(models: &[ShareModel], rounds: &Rounds, as_is: &str) -> Vec<Share> {
         let mut all = Shares::default();
         if let Some(as_is) = rounds.named(as_is).filter(|_| !models.is_empty()) {
@@ -128,7 +122,6 @@ impl Shares {
         widths.reduce(f64::max).filter(|widest| widest.is_finite())
     }
 
-    /// The shares by one metric.
     pub fn by(&self, metric: Metric) -> impl Iterator<Item = &Share> {
         self.shares.iter().filter(move |share| share.metric == metric)
     }
@@ -143,12 +136,10 @@ impl Share {
         Share { known, verdict: if known { verdict } else { Verdict::Undecided }, ..share }
     }
 
-    /// The number with its interval, per cent.
     pub fn estimate(&self) -> Estimate {
         Estimate { value: self.percent, low: self.low, high: self.high }
     }
 
-    /// What is known of it.
     pub fn part(&self) -> PartOfWhole {
         // What is saved together, or missing, may be less than nothing.
         if [TOGETHER, MISSING].contains(&self.stage.as_str()) && self.estimate().is_known() {
@@ -157,39 +148,35 @@ impl Share {
         PartOfWhole::of(self.percent, [self.low, self.high])
     }
 
-    /// What makes it undecided is that it is of too few rounds: its interval excludes 0.
+    /// The interval excludes 0, but there are too few rounds to call the share resolved.
     pub fn is_of_few_rounds(&self) -> bool {
         let excludes_zero = Direction::new([self.low, self.high], 0.0) != Direction::Undecided;
         self.known && self.verdict == Verdict::Undecided && excludes_zero
     }
 
-    /// It is what a step saves, not what is left.
     pub fn is_step(&self) -> bool {
         !self.left
     }
 }
 
-/// Where an estimate belongs.
 enum Place {
     Share { name: String, left: bool },
     Interaction,
     Instrument,
 }
 
-/// Something to estimate: a constant, and trimmed means of columns, each with its weight.
 struct Quantity {
     place: Place,
     constant: f64,
     terms: Vec<(Column, f64)>,
-    /// The configurations that it compares with the server as is.
     configurations: Vec<usize>,
 }
 
-/// What a stage, or stages that cannot be taken apart, save.
+/// Saving of a stage, or of stages that no method can separate.
 struct Step {
     name: String,
     stages: StageSet,
-    /// The part of the cost of a hit as is, by row.
+    /// As a part of the cost of a hit as is, by row.
     saved: Column,
     configurations: Vec<usize>,
 }
@@ -200,7 +187,6 @@ impl From<Doubled> for Step {
     }
 }
 
-/// The stages that the record replaces, or doubles, one by one, and all of them together.
 fn steps(rounds: &Rounds, as_is: usize, metric: Metric) -> (Vec<Step>, Option<Step>) {
     let record = rounds.record();
     // With T = 1/c the saved share is the papers' T_as_is · (1/T_on − 1/T_off), for CPU and for time alike.
@@ -231,7 +217,7 @@ fn steps(rounds: &Rounds, as_is: usize, metric: Metric) -> (Vec<Step>, Option<St
     (replaced, all_off.and_then(|all| step(&Role::AllOff, &all.name, all.noop)))
 }
 
-/// The configuration with this role, if it can be compared with the server as is.
+/// `None` unless it can be compared with the server as is by this metric.
 fn comparable(rounds: &Rounds, as_is: usize, metric: Metric, role: &Role) -> Option<usize> {
     rounds.find(role).filter(|&index| rounds.pairs(as_is, index, metric) > 0)
 }
@@ -256,16 +242,14 @@ pub(super) fn column_of(
     column.iter().any(Option::is_some).then_some((column, indices))
 }
 
-/// What can be compared by one metric.
 #[derive(Default)]
 struct Comparison {
     quantities: Vec<Quantity>,
-    /// Stages or named shares that have no share: not selected, or their configuration cannot be used.
+    /// Stages or named shares without a share: not selected, or their configuration cannot be used.
     unmeasured: Vec<String>,
 }
 
 impl Comparison {
-    /// The stages that the record replaces one by one, what is left, and plain HTTP.
     fn of_stages(rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
         let (steps, all) = steps(rounds, as_is, metric);
         let is_measured = |stage: &Stage| steps.iter().any(|step| step.stages.contains(*stage));
@@ -310,7 +294,6 @@ impl Comparison {
         comparison
     }
 
-    /// The shares that the experiment names, and what is missing to 100 %.
     fn named(models: &[ShareModel], rounds: &Rounds, as_is: usize, metric: Metric) -> Comparison {
         let mut comparison = Comparison::default();
         let (mut terms, mut all) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@ use tlsdyno_tls::named;
 use super::bootstrap::{Column, Estimate, estimate_column};
 pub use tlsdyno_base::verdict::{Direction, Lies};
 
-/// Fewer rounds than this give a rough interval only, which is said.
+/// Below this number of rounds, intervals are rough, and reports say so.
 pub const FEW_ROUNDS: u32 = 5;
 
 named! {
@@ -19,33 +19,27 @@ named! {
     }
 }
 
-/// Whether the interval excludes 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The 95 % interval excludes 0: the sign is known.
     Resolved,
-    /// It does not, or there are too few rounds to say so: more rounds or a quieter machine are needed to say anything.
+    /// The interval holds 0, or there are too few rounds: more rounds or a quieter machine are needed.
     Undecided,
 }
 
-/// A difference between configurations that is no share, in per cent of the server as is.
+/// A difference between configurations that is not a share, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Cost in what.
     pub metric: Metric,
-    /// Point estimate.
     pub percent: f64,
-    /// Lower end of the 95 % interval.
+    /// End of the 95 % interval.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
-    /// Whether the interval excludes 0.
     pub verdict: Verdict,
 }
 
 impl Difference {
-    /// Of an estimate from so many rounds.
     pub(super) fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
         let resolved = direction(estimate, rounds) != Direction::Undecided;
         let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
@@ -53,17 +47,14 @@ impl Difference {
         Difference { metric, percent, low, high, verdict }
     }
 
-    /// The interval excludes 0, and what makes it undecided is that it is of too few rounds.
     pub fn is_of_few_rounds(&self) -> bool {
         self.verdict == Verdict::Undecided && Direction::new([self.low, self.high], 0.0) != Direction::Undecided
     }
 
-    /// The number with its interval, per cent.
     pub fn estimate(&self) -> Estimate {
         Estimate { value: self.percent, low: self.low, high: self.high }
     }
 
-    /// What is known where it is a part of a whole.
     pub fn part(&self) -> PartOfWhole {
         PartOfWhole::of(self.percent, [self.low, self.high])
     }
@@ -75,36 +66,29 @@ pub fn direction(estimate: Estimate, rounds: u32) -> Direction {
     if rounds >= FEW_ROUNDS { estimate.direction() } else { Direction::Undecided }
 }
 
-/// One cost of two servers, or in two records, and what the two differ by.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SideBySide {
-    /// What costs it: a stage, a share, or a name that stands for the whole.
     pub stage: String,
-    /// Of the first.
     pub first: Estimate,
-    /// Of the second.
     pub second: Estimate,
-    /// The second less the first.
+    /// The second less the first, in per cent or in the unit of both.
     pub difference: Estimate,
-    /// Whether the second is bigger.
     pub direction: Direction,
 }
 
-/// What is known of a part of a whole, in per cent. Noise, or a limit elsewhere, can give a number that no part can be.
+/// A part of a whole, in per cent. Noise, or a limit elsewhere, can give an impossible number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PartOfWhole {
-    /// The number.
     Number(f64),
     /// The number is below 0; this, the end of its interval, is the most that it can be.
     AtMost(f64),
     /// The number is above 100; this, the end of its interval, is the least that it can be.
     AtLeast(f64),
-    /// Nothing: not even its interval holds a number that can be.
+    /// The whole interval is impossible.
     NotKnown,
 }
 
 impl PartOfWhole {
-    /// Of an estimate with its interval.
     pub fn of(percent: f64, [low, high]: [f64; 2]) -> PartOfWhole {
         let can_be = |end: f64| (0.0..=100.0).contains(&end);
         match () {
@@ -116,42 +100,37 @@ impl PartOfWhole {
     }
 }
 
-/// How many times the hits per second of one configuration another one serves.
+/// Hits per second of one configuration by those of another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Point estimate.
     pub times: f64,
     /// Lower end of the 95 % interval; 0 with fewer than two rounds.
     pub low: f64,
     /// Upper end; `inf` (JSON: null) with fewer than two rounds.
     pub high: f64,
-    /// Whether it lies above or below 1.
     pub direction: Direction,
     /// Something else than the server limited the configuration in the denominator: the true ratio may be smaller.
     pub at_most: bool,
-    /// The same of the configuration in the numerator: the true ratio may be larger.
+    /// The same for the configuration in the numerator: the true ratio may be larger.
     pub at_least: bool,
 }
 
 impl Ratio {
-    /// The number with its interval.
     pub fn estimate(&self) -> Estimate {
         Estimate { value: self.times, low: self.low, high: self.high }
     }
 
-    /// Something else than the server limited one of the two.
     pub fn is_bound(&self) -> bool {
         self.at_most || self.at_least
     }
 
-    /// How many times one column another is, in the rounds that have both; `None` without any.
+    /// In the rounds that have both; `None` without any.
     pub fn of_columns(by: &Column, of: &Column) -> Option<Ratio> {
         let logarithms: Column = by.iter().zip(of).map(|(by, of)| Some(((*of)? / (*by)?).ln())).collect();
         let pairs = logarithms.iter().flatten().count() as u32;
         (pairs > 0).then(|| Ratio::of_logarithm(estimate_column(&logarithms), pairs, false, false))
     }
 
-    /// The ratio whose logarithm was estimated from so many rounds.
     pub fn of_logarithm(estimate: Estimate, pairs: u32, at_most: bool, at_least: bool) -> Ratio {
         let (low, high) = (estimate.low.exp(), estimate.high.exp());
         let direction = match Direction::new([low, high], 1.0) {

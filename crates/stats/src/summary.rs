@@ -32,65 +32,48 @@ use super::traffic::Traffic;
 /// intervals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConfigurationSummary {
-    /// The name.
     pub name: String,
-    /// The configuration that it is on a machine, where it is.
+    /// Name of the configuration of which this is a variant on another machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// Stages replaced by no-ops.
     pub noop: StageSet,
-    /// What it is for.
     #[serde(rename = "kind")]
     pub role: Role,
-    /// Usable blocks.
     pub blocks: u32,
-    /// Hits per second of elapsed time.
     pub hits_per_second: Estimate,
     /// The client limited a block: hits per second are a lower bound.
     pub client_bound: bool,
-    /// Server CPU time per hit, nanoseconds.
     pub server_cpu_ns_per_hit: Estimate,
-    /// Client CPU time per hit, nanoseconds.
     pub client_cpu_ns_per_hit: f64,
     /// CPU time per hit of servers that the server needs beside it (HAProxy's backend, memcached, redis), nanoseconds;
     /// 0 without any.
     pub companion_cpu_ns_per_hit: f64,
-    /// Completed requests.
     pub hits: u64,
-    /// Body bytes received.
     pub body_bytes: u64,
-    /// Connections opened.
     pub connections: u64,
-    /// Full handshakes.
     pub handshakes_full: u64,
     /// Resumed handshakes (accepted by the server).
     pub handshakes_resumed: u64,
-    /// Hits for each handshake, full or resumed; `None` without handshakes.
     pub hits_per_handshake: Option<f64>,
-    /// Hits for each full handshake; `None` without any.
     pub hits_per_full_handshake: Option<f64>,
     /// Connections that the plan wanted to resume.
     pub resumed_intended: u64,
     /// Connections whose ClientHello carried a session.
     pub resumed_offered: u64,
-    /// Failed requests and connections by kind.
     pub errors: BTreeMap<String, u64>,
-    /// Percentiles per phase, nanoseconds.
     pub latency_ns: BTreeMap<String, Percentiles>,
     /// Whether its numbers may be used: its preflight passed, and a block, if there is any, passed its checks.
     pub valid: bool,
-    /// There was no time to start it, so that nothing is known of it.
+    /// There was no time to start it: nothing was measured.
     #[serde(skip)]
     pub is_left_out: bool,
-    /// What the reader must know about it.
     pub warnings: Vec<String>,
-    /// Merged phase histograms, for curves.
+    /// Merged over blocks, nanoseconds, for curves.
     #[serde(skip)]
     pub phases: BTreeMap<String, Histogram<u64>>,
 }
 
 impl ConfigurationSummary {
-    /// Of the configuration with this number, in a record of any kind.
     pub fn of(rounds: &Rounds, index: usize) -> ConfigurationSummary {
         let record = rounds.record();
         let configuration = &record.configurations[index];
@@ -138,19 +121,16 @@ impl ConfigurationSummary {
     }
 }
 
-/// The trimmed mean of a column; NaN without values.
 fn mean_of(column: &Column) -> f64 {
     trimmed_mean(&column.iter().flatten().copied().collect::<Vec<f64>>()).unwrap_or(f64::NAN)
 }
 
-/// How well the shares are known, where the experiment says how well they are to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Precision {
-    /// Percentage points to either side that were asked for.
+    /// Requested half width of intervals, percentage points.
     pub wanted_percent: f64,
-    /// Those of the widest interval of a step.
+    /// Half width of the widest interval of a step, percentage points.
     pub reached_percent: f64,
-    /// Time that measuring took, seconds.
     pub used_s: f64,
 }
 
@@ -167,71 +147,55 @@ impl Precision {
     }
 }
 
-/// What only one question is answered by.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OfQuestion {
-    /// The server on one library and on another.
     Libraries(Libraries),
-    /// What somebody else's traffic tells.
+    /// Results from traffic of a site's own clients.
     Traffic(Traffic),
-    /// What was measured on machines.
     Machines(Machines),
 }
 
-/// Everything the reports show.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
-    /// Relative costs.
     #[serde(flatten)]
     pub shares: Shares,
-    /// What the shares are over all runs of this experiment on this machine; empty while there were too few.
+    /// Over all runs of this experiment on this machine; empty while there are too few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub between_runs: Vec<BetweenRuns>,
-    /// Costs of stages by several methods, where there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_methods: Vec<ByMethods>,
-    /// Instructions of each configuration, where they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted: Option<Counts>,
-    /// What only the question of this experiment is answered by.
     #[serde(flatten)]
     pub of_question: Option<OfQuestion>,
-    /// Comparisons, remedies, and setup against data.
     #[serde(flatten)]
     pub findings: Findings,
-    /// The paper's numbers beside ours, where the experiment has some.
+    /// `None` where the experiment names no paper.
     #[serde(rename = "paper")]
     pub published: Option<Published>,
-    /// The configurations, in the order of the record.
     pub configurations: Vec<ConfigurationSummary>,
-    /// Rounds measured; of slices where there were no blocks.
     #[serde(skip)]
     pub rounds: u32,
-    /// Sweeps of slices, by which CPU per hit is told; 0: it is told by rounds.
+    /// Sweeps of slices, by which CPU per hit is told; 0: rounds tell it.
     #[serde(skip)]
     pub sweeps: u32,
-    /// The record's own warnings and those that follow from its numbers.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
-    /// How well the shares are known, where that was asked for.
     #[serde(skip)]
     pub precision: Option<Precision>,
-    /// What differences could be found.
     #[serde(flatten)]
     pub detection: Detection,
-    /// What the machine's pace explains, where it was sampled.
     pub pace: Option<Pace>,
-    /// What the moments of blocks explain, in an experiment on machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moment: Option<Moment>,
-    /// What is loaded in the configuration that tells the instrument's own cost, where there is one.
+    /// What the configuration that tells the instrument's own cost has loaded, where there is one.
     #[serde(skip)]
     pub loaded: Loaded,
 }
 
 impl Summary {
-    /// Summarises a record; always gives the same result for the same record.
+    /// The result depends on the record alone.
     pub fn of(record: &Record) -> Summary {
         let rounds = Rounds::of(record);
         let shares = Shares::of(&rounds);
@@ -281,17 +245,17 @@ impl Summary {
         }
     }
 
-    /// Whether blocks told hits per second.
+    /// Blocks measured hits per second.
     pub fn has_rates(&self) -> bool {
         self.configurations.iter().any(|of| of.hits_per_second.is_known())
     }
 
-    /// The configurations that are not one of the others on a machine.
+    /// Without configurations that are variants of others on a machine.
     pub fn off_machines(&self) -> impl Iterator<Item = &ConfigurationSummary> {
         self.configurations.iter().filter(|of| of.base.is_none())
     }
 
-    /// The configuration with this role, if its blocks can be used.
+    /// `None` unless its blocks can be used.
     pub fn configuration(&self, role: &Role) -> Option<&ConfigurationSummary> {
         self.configurations
             .iter()
@@ -299,14 +263,13 @@ impl Summary {
     }
 }
 
-/// CPU time per hit of the servers beside the server. It is read at the ends of blocks only, not of slices.
+/// CPU time per hit of the servers beside the server, nanoseconds. Read at the ends of blocks, not of slices.
 fn companion_cpu_ns(rounds: &Rounds, index: usize) -> f64 {
     let blocks = rounds.of_configuration(index).filter(|block| block.slices.is_empty());
     let (ns, hits) = blocks.fold((0, 0), |(ns, hits), block| (ns + block.companion_cpu_ns, hits + block.hits));
     ns as f64 / hits.max(1) as f64
 }
 
-/// Blocks were measured and not one passed its checks.
 pub fn all_invalid(record: &Record, index: usize) -> bool {
     let mut blocks = record.blocks.iter().filter(|block| block.configuration == index).peekable();
     blocks.peek().is_some() && blocks.all(|block| !block.valid)
@@ -361,7 +324,6 @@ pub fn merge_phases(rounds: &Rounds, index: usize) -> BTreeMap<String, Histogram
     merged
 }
 
-/// Warnings that follow from the blocks.
 fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let measured = rounds.measured();
@@ -412,7 +374,6 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     warnings
 }
 
-/// Says that so many rounds bound nothing yet.
 pub fn few_rounds(rounds: u32) -> Warning {
     let what = format!(
         "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is called resolved",
@@ -421,7 +382,7 @@ pub fn few_rounds(rounds: u32) -> Warning {
     Warning::new("few_rounds", what).with_remedy("Measure longer (--time).")
 }
 
-/// Stages have no share of their own, so that this one holds their cost.
+/// Warns that stages have no share of their own, so that this one includes their cost.
 fn without_share(share: &Share) -> Warning {
     let holder = match share.stage.as_str() {
         "rest" => "rest",
@@ -452,15 +413,14 @@ fn client_bound(configurations: &[String], record: &Record) -> Warning {
     Warning::new("client_bound", what + more)
 }
 
-/// Whether the experiment switches single stages off, or doubles them.
 fn has_stages(record: &Record) -> bool {
     record.configurations.iter().any(|configuration| matches!(configuration.role, Role::StageOff(_) | Role::Doubled(_)))
 }
 
-/// The dearest round costs so many times the cheapest where the machine's pace is named.
+/// Minimum ratio of the dearest round to the cheapest for a warning about the machine's pace.
 const UNSTEADY_TIMES: f64 = 1.3;
 
-/// What the same work cost by round, where that differed much. Only slices do the same work in each round.
+/// Warns where the same work cost much more in some rounds. Only slices do the same work in each round.
 fn unsteady(rounds: &Rounds) -> Option<Warning> {
     let as_is = rounds.find(&Role::AsIs).filter(|_| rounds.sweeps() > 0)?;
     let costs: Vec<f64> = rounds.cost_by_round(as_is, Metric::Cpu).into_iter().flatten().collect();
@@ -475,7 +435,7 @@ fn unsteady(rounds: &Rounds) -> Option<Warning> {
     (most_ns >= UNSTEADY_TIMES * least_ns).then(warning)
 }
 
-/// Steal above 2 % of the time of the machine's CPUs.
+/// Warns of steal time above 2 % of the time of the machine's CPUs.
 pub fn stolen(record: &Record) -> Option<Warning> {
     let steal_ns: u64 = record.blocks.iter().map(|block| block.steal_ns).sum();
     let elapsed_ns: u64 = record.blocks.iter().map(|block| block.elapsed_ns).sum();
@@ -490,7 +450,6 @@ pub fn stolen(record: &Record) -> Option<Warning> {
     (steal_ns > available_ns / 50 && steal_ns >= 100_000_000).then(warning)
 }
 
-/// Failed requests by kind, over these blocks.
 pub fn failures<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Vec<Warning> {
     let (mut requests, mut counts) = (0, BTreeMap::<&str, u64>::new());
     for block in blocks {

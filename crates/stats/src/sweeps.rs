@@ -26,49 +26,41 @@ struct Seen {
     hits: f64,
 }
 
-/// The slices of one configuration in one sweep.
 type Points = Vec<Seen>;
 
-/// Traffic whose bytes per hit differ by this part of their mean from sweep to sweep (standard deviation) has typical
-/// slices that are not like the mean of all.
+/// Minimum standard deviation of bytes per hit between sweeps, as a part of their mean, for traffic to count as varied:
+/// the mean is then dominated by few slices.
 const VARIED: f64 = 0.1;
-/// Fewer rounds tell no relation of costs to bytes.
+/// Minimum number of rounds for a relation of costs to bytes.
 const ROUNDS_OF_TRAFFIC: usize = 4;
 
-/// With so many slices of another server, those that stand nearest, a slice is compared.
+/// Number of slices of another server, nearest in time, with which a slice is compared.
 const NEAREST: usize = 3;
 
-/// The slices of one sweep by configuration.
 type Sweep = BTreeMap<usize, Points>;
 
-/// Slices by round and sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweeps {
     rounds: Vec<Vec<Sweep>>,
     numbers: Vec<u32>,
-    /// Slices differ in their traffic, so that each counts as much as it cost.
+    /// Slices differ in their traffic, so that each is weighted by its cost.
     is_varied: bool,
 }
 
-/// What a slice says of one configuration, or of a part of its cost that has an index of its own.
+/// A slice's measurement of one configuration, or of a part of its cost that has an index of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// Of the slice.
     pub round: u32,
-    /// Of the sweep in the round.
     pub sweep_number: u32,
-    /// Of the configuration in the record.
+    /// Configuration in the record, or part of its cost.
     pub index: usize,
-    /// The middle of the slice, microseconds after the start.
+    /// Middle of the slice, microseconds after the start.
     pub at_us: f64,
-    /// Nanoseconds per hit.
     pub ns: f64,
-    /// Hits.
     pub hits: f64,
 }
 
 impl Point {
-    /// What a slice of a block says: its cost.
     pub fn of(block: &Block, slice: &Slice) -> Point {
         Point {
             round: block.round,
@@ -82,7 +74,6 @@ impl Point {
 }
 
 impl Sweeps {
-    /// Gathers points by sweep.
     pub fn of(points: impl Iterator<Item = Point>) -> Sweeps {
         let mut rounds: BTreeMap<u32, BTreeMap<u32, Sweep>> = BTreeMap::new();
         for Point { round, sweep_number, index, at_us, ns, hits } in points {
@@ -94,7 +85,6 @@ impl Sweeps {
         Sweeps { rounds, numbers, is_varied: false }
     }
 
-    /// The slices of a record's usable blocks.
     pub fn of_record(record: &Record) -> Sweeps {
         Sweeps::of_blocks(record.blocks.iter().filter(|block| block.valid))
     }
@@ -106,7 +96,7 @@ impl Sweeps {
         }))
     }
 
-    /// What a mode's cost scatters by, where its host's hit costs so much. `None`: too few slices.
+    /// Scatter of a mode's cost, `hit_us` being the cost of its host's hit. `None`: too few slices.
     pub fn scatter(&self, host: usize, mode: usize, hit_us: f64) -> Option<Scatter> {
         let of_round = |sweeps: &Vec<Sweep>| -> Vec<Vec<f64>> {
             let parts =
@@ -116,17 +106,14 @@ impl Sweeps {
         Scatter::of(self.rounds.iter().map(of_round).filter(|sweeps| !sweeps.is_empty()).collect(), hit_us)
     }
 
-    /// How many sweeps there were.
     pub fn count(&self) -> usize {
         self.rounds.iter().map(Vec::len).sum()
     }
 
-    /// The values of a column by the number of their round.
     pub fn numbered(&self, column: &Column) -> BTreeMap<u32, f64> {
         self.numbers.iter().zip(column).filter_map(|(number, value)| Some((*number, (*value)?))).collect()
     }
 
-    /// Whether there is a slice of this one.
     pub fn has(&self, index: usize) -> bool {
         self.rounds.iter().flatten().any(|sweep| sweep.contains_key(&index))
     }
@@ -136,19 +123,19 @@ impl Sweeps {
         self.by_round(base, |sweeps| self.ratio_to(sweeps, base, server))
     }
 
-    /// What a mode is cheaper by than its host, by round.
+    /// Cost of the host less that of a mode, by round, nanoseconds per hit.
     pub fn savings(&self, base: usize, host: usize, mode: usize) -> Column {
         self.by_round(base, |sweeps| {
             Some(self.ratio_to(sweeps, base, host)? * (1.0 - self.part_of_host(sweeps, host, mode)?))
         })
     }
 
-    /// What was measured as a part of its host's cost, by round.
+    /// A part of its host's cost, by round, nanoseconds per hit.
     pub fn parts(&self, base: usize, host: usize, part: usize) -> Column {
         self.by_round(base, |sweeps| Some(self.ratio_to(sweeps, base, host)? * self.part_of_host(sweeps, host, part)?))
     }
 
-    /// Puts behind the rounds each of them without a part of its sweeps.
+    /// Appends to the rounds each of them without a part of its sweeps.
     fn leave_parts_out(&mut self) -> Sliced {
         let counts: Vec<usize> = self.rounds.iter().map(Vec::len).collect();
         let (sliced, left_out) = Sliced::of(&counts);
@@ -161,7 +148,6 @@ impl Sweeps {
         sliced
     }
 
-    /// The cost of a configuration of a record, where the base is as it is.
     fn costs_of(&self, record: &Record, as_is: usize, index: usize) -> Column {
         let Some(host) = record.configurations[index].host_number else { return self.costs(as_is, index) };
         let untouched = libraries::untouched(record, index).unwrap_or(as_is);
@@ -169,7 +155,7 @@ impl Sweeps {
         each.map(|(whole, saved)| Some(whole? - saved?)).collect()
     }
 
-    /// So many times the cost of the base.
+    /// Multiples of the cost of the base, which `times` computes from the sweeps of a round.
     fn by_round(&self, base: usize, times: impl Fn(&[Sweep]) -> Option<f64>) -> Column {
         let of_base = |sweeps: &[Sweep]| -> Option<f64> {
             self.mean(sweeps.iter().filter_map(|sweep| {
@@ -207,7 +193,7 @@ impl Sweeps {
         (base > 0.0).then(|| sum / base)
     }
 
-    /// A mode's cost, or what was measured in it, as a part of its host's cost.
+    /// Cost of a mode, or of what was measured in it, as a part of its host's cost.
     fn part_of_host(&self, sweeps: &[Sweep], host: usize, index: usize) -> Option<f64> {
         self.mean(sweeps.iter().flat_map(|sweep| parts_of_host(sweep, host, index)))
     }
@@ -225,7 +211,6 @@ impl Sweeps {
     }
 }
 
-/// The costs of each configuration, nanoseconds per hit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepCosts {
     columns: Vec<Column>,
@@ -249,23 +234,20 @@ impl SweepCosts {
         (count > 0).then_some(SweepCosts { columns, rows, sweeps: count })
     }
 
-    /// Those of one configuration, by [`SweepCosts::rows`].
     pub fn of_configuration(&self, index: usize) -> &Column {
         &self.columns[index]
     }
 
-    /// What the rows of columns are.
     pub fn rows(&self) -> &Rows {
         &self.rows
     }
 
-    /// How many sweeps there were.
     pub fn sweeps(&self) -> u32 {
         self.sweeps
     }
 }
 
-/// What the traffic of a record's rounds was like. All configurations have the same in a sweep.
+/// Variation of the traffic between rounds. In a sweep all configurations have the same traffic.
 #[derive(Debug, Default)]
 struct Traffic {
     /// Bytes per hit in each round, relative to the mean of all hits, less 1.
@@ -274,7 +256,6 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// As the slices of this configuration had it.
     fn of(blocks: &[&Block], configuration: usize, sweeps: &Sweeps) -> Traffic {
         let mut rounds: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
         for block in blocks.iter().filter(|block| block.configuration == configuration && !block.slices.is_empty()) {
@@ -320,7 +301,6 @@ fn parts_of_host(sweep: &Sweep, host: usize, index: usize) -> Vec<(f64, f64)> {
     own.iter().filter_map(part).collect()
 }
 
-/// The points that stand nearest to a moment.
 fn nearest(points: &Points, moment: f64) -> Points {
     let mut points = points.clone();
     points.sort_by(|a, b| (a.at_us - moment).abs().total_cmp(&(b.at_us - moment).abs()));
@@ -415,7 +395,6 @@ mod tests {
         assert!((ratio - 1.1).abs() < 1e-9, "{ratio}");
     }
 
-    /// What two servers cost on a machine where each slice may take half or twice the time.
     #[test]
     fn equal_servers_cost_the_same_on_a_busy_machine() {
         let mut random = SplitMix64::new(52);

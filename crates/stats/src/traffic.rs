@@ -15,44 +15,36 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::bootstrap::{Estimate, RESAMPLES, SEED, resample};
 use super::methods::name;
 
-/// Intervals of so long stay together when they are drawn: traffic has moods of seconds.
+/// Length of a group of intervals that resampling keeps together, microseconds: traffic varies over seconds.
 const GROUP_US: u64 = 2_000_000;
-/// Fewer groups have no interval worth telling.
 const GROUPS_LEAST: usize = 5;
-/// Resamples: a regression each.
+/// Number of resamples, fewer than usual: each needs a regression.
 const DRAWN: usize = RESAMPLES / 5;
 
-/// What the server's CPU time went on with, and what was added to it.
+/// Regression of the server's CPU time on its traffic and on the work that doubling added.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Traffic {
-    /// Each set of stages that was doubled.
     pub stages: Vec<TrafficShare>,
-    /// Intervals that were measured.
     pub intervals: u64,
-    /// CPU time of the server's processes, nanoseconds.
     pub server_cpu_ns: u64,
-    /// Full handshakes that the doubler counted.
+    /// Counted by the doubler.
     pub handshakes_full: u64,
-    /// Bytes in records.
     pub record_bytes: u64,
-    /// CPU time that doubling added, per cent of what the server would have used without.
+    /// CPU time that doubling added, per cent of the CPU time without it.
     pub added_percent: f64,
 }
 
-/// The share of a stage in the server's CPU time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrafficShare {
     /// A stage, or `record_protection`.
     pub stage: String,
     /// Per cent of the server's CPU time without what was added.
     pub percent: Estimate,
-    /// Nanoseconds of each computation of it.
     pub ns_per_call: f64,
-    /// How many there were.
     pub calls: u64,
 }
 
-/// Sums over some intervals: those of the normal equations, and totals.
+/// Sums over some intervals: of the normal equations, and totals.
 #[derive(Clone, Debug)]
 struct Sums {
     products: Vec<Vec<f64>>,
@@ -61,15 +53,12 @@ struct Sums {
     totals: Vec<f64>,
 }
 
-/// What goes on without doubling: time, and everything that is counted.
+/// Number of regressors without doubling: time, and all counters.
 const USUAL: usize = 1 + of_interval::CALLS;
-/// All regressors: those, each second computation, and records that were copied.
 const REGRESSORS: usize = USUAL + of_interval::CALLS + 1;
-/// Place of the copies among them.
 const COPIES: usize = REGRESSORS - 1;
 
 impl Traffic {
-    /// Of a record of somebody else's traffic; `None`: there was too little of it.
     pub fn of(record: &Record) -> Option<Traffic> {
         let mut groups: BTreeMap<u64, Sums> = BTreeMap::new();
         let mut intervals = 0;
@@ -105,7 +94,6 @@ impl Traffic {
     }
 }
 
-/// Sets of stages of which anything was doubled, each with the kinds of calls that it has.
 fn doubled_sets(all: &Sums) -> Vec<(StageSet, Vec<usize>)> {
     let of_stage = |stage| {
         let bytes = (stage == Stage::Cipher).then_some(of_interval::BYTES);
@@ -115,7 +103,7 @@ fn doubled_sets(all: &Sums) -> Vec<(StageSet, Vec<usize>)> {
     kinds.filter(|(_, kinds)| all.totals[USUAL + kinds[0]] > 0.0).collect()
 }
 
-/// Per cent of the CPU time without what was added.
+/// Per cent of the CPU time without what doubling added.
 fn shares(sums: &Sums, coefficients: &[f64], sets: &[(StageSet, Vec<usize>)]) -> Vec<f64> {
     let without = sums.without_added(coefficients);
     let share = |(stages, kinds): &(StageSet, Vec<usize>)| {
@@ -127,7 +115,6 @@ fn shares(sums: &Sums, coefficients: &[f64], sets: &[(StageSet, Vec<usize>)]) ->
     sets.iter().map(share).collect()
 }
 
-/// The shares of resamples of groups.
 fn resampled(groups: &[Sums], sets: &[(StageSet, Vec<usize>)]) -> Vec<Vec<f64>> {
     resample(groups.len(), DRAWN, SEED, |counts| {
         let drawn = groups.iter().zip(counts).flat_map(|(group, count)| iter::repeat_n(group, *count));
@@ -160,7 +147,7 @@ impl Sums {
         sum
     }
 
-    /// An interval counts by its length: the longer, the more its CPU time varies.
+    /// Weighted by its length: the variance of CPU time grows with it.
     fn add_interval(&mut self, interval: &Interval) {
         let mut values = vec![f64::from(interval.elapsed_us)];
         values.extend(interval.counts.iter().map(|count| *count as f64));
@@ -176,12 +163,11 @@ impl Sums {
         self.cpu_ns += cpu_ns;
     }
 
-    /// CPU time without second computations and copies.
     fn without_added(&self, coefficients: &[f64]) -> f64 {
         self.cpu_ns - (USUAL..REGRESSORS).map(|at| coefficients[at] * self.totals[at]).sum::<f64>()
     }
 
-    /// What each regressor costs. `None`: the sums do not decide it.
+    /// Cost of each regressor. `None`: the sums do not determine it.
     fn solved(&self) -> Option<Vec<f64>> {
         least_squares::solved(&self.products, &self.with_cpu)
     }

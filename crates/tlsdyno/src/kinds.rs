@@ -7,7 +7,6 @@ pub use tlsdyno_bench::kinds::*;
 pub use tlsdyno_cost as cost;
 pub use tlsdyno_profile::{profile, steps};
 
-/// The kinds of the core.
 pub static KINDS: Table = Table(&[
     &ablation::Ablation,
     &cost::Costs,

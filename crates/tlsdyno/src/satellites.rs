@@ -59,7 +59,7 @@ const SIZES: Commands = &[
 ];
 
 impl Satellite {
-    /// Its program.
+    /// The path of its program.
     ///
     /// # Errors
     /// It is not installed; says where it is had.
@@ -109,9 +109,6 @@ pub fn named() -> Vec<Command> {
 }
 
 /// All commands of satellites, with the flags of those that are installed.
-///
-/// # Errors
-/// One does not tell them.
 pub fn described() -> Result<Vec<Command>> {
     SATELLITES.iter().map(Satellite::described).collect::<Result<Vec<_>>>().map(|all| all.concat())
 }

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-/// By arithmetic.
+/// What the closed form says of requests that come at random and are decrypted in batches.
 #[derive(Debug)]
 pub struct Expected {
-    /// Requests of a batch.
     pub size: f64,
-    /// Until a batch begins, seconds.
+    /// Time until a batch begins, seconds.
     pub gathering_s: f64,
-    /// All of it, seconds.
+    /// Time from a request to its answer, seconds.
     pub latency_s: f64,
     /// The part of the time in which the thread decrypts.
     pub busy: f64,

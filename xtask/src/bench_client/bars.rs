@@ -14,7 +14,7 @@ struct Bar {
     against: &'static [Client],
 }
 
-/// What most people have.
+/// Clients that most people have.
 const COMMON: &[Client] = &[Client::Wrk, Client::H2load];
 const OHA: &[Client] = &[Client::Oha];
 const FLOOR: &[Client] = &[Client::OwnBareTcp];

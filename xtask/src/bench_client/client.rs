@@ -17,7 +17,6 @@ pub enum Effort {
     Floor,
 }
 
-/// A client of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     Wrk,
@@ -75,7 +74,6 @@ impl Client {
         self != Client::TlsPerf
     }
 
-    /// How to get it where it is missing.
     pub fn source(self) -> &'static str {
         match self {
             Client::Wrk | Client::H2load | Client::Ab => "scripts/install-packages bench",

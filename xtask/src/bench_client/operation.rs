@@ -1,11 +1,9 @@
 //! What is counted as one operation, and where the server offers it.
 
-/// One operation of the table.
 #[derive(Debug, PartialEq)]
 pub struct Operation {
     /// The name that `--operation` takes.
     pub name: &'static str,
-    /// The row's title in the table.
     pub title: &'static str,
     /// The protocol version as tlsdyno and tls-perf take it; `None`: no TLS.
     pub version: Option<&'static str>,
@@ -19,7 +17,6 @@ pub struct Operation {
     pub resumes: bool,
     /// Whether the connection stays open after a response.
     pub keeps: bool,
-    /// The object that is asked for.
     pub path: &'static str,
     /// About what nginx on one CPU serves in a second, for peers that take a number in place of a time.
     pub per_second: u32,
@@ -43,7 +40,6 @@ const ECDSA: Operation = Operation {
 pub const TCP: Operation =
     Operation { name: "tcp", title: "bare TCP, 1 KB, close", version: None, per_second: 12_000, ..ECDSA };
 
-/// In the order of the table.
 pub const OPERATIONS: [Operation; 8] = [
     ECDSA,
     Operation { name: "rsa", title: "full TLS 1.3, RSA-2048, 1 KB, close", key: "rsa", per_second: 1_200, ..ECDSA },
@@ -84,12 +80,11 @@ pub const OPERATIONS: [Operation; 8] = [
 ];
 
 impl Operation {
-    /// What every OpenSSL of today can do.
+    /// Names of the operations that every OpenSSL of today can do.
     pub fn usual() -> Vec<&'static str> {
         OPERATIONS.iter().filter(|operation| operation.group.is_none()).map(|operation| operation.name).collect()
     }
 
-    /// Whether each connection has a handshake.
     pub fn shakes_hands(&self) -> bool {
         !self.keeps && self.version.is_some()
     }

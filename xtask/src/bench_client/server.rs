@@ -24,7 +24,6 @@ pub struct Server {
     ports: Vec<(&'static Operation, u16)>,
 }
 
-/// What the server counted.
 #[derive(Clone, Copy)]
 pub struct Counters {
     pub accepts: u64,
@@ -83,7 +82,6 @@ impl Server {
         Ok(Counters { accepts, requests, log_bytes: fs::metadata(self.log())?.len() })
     }
 
-    /// CPU time of the worker.
     pub fn cpu_ns(&self) -> Result<u64> {
         process::cpu_ns(self.nginx.worker()?)
     }

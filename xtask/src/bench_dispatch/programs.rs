@@ -13,19 +13,16 @@ use crate::process::{self, Ending};
 use crate::tlsdyno;
 
 const DISPATCHER_CPU: &str = "0";
-/// The load's too.
+/// CPU of the built-in servers and of the load.
 const SERVER_CPU: &str = "1";
 
-/// A running dispatcher.
 pub struct Dispatcher {
-    /// Where it listens.
     pub address: String,
     process: Ending,
     /// HAProxy's socket for questions.
     control: Option<PathBuf>,
 }
 
-/// What a load was answered.
 pub struct Answered {
     /// CPU time of the dispatcher meanwhile, in microseconds.
     pub cpu_us: f64,
@@ -48,7 +45,7 @@ pub fn serve(tlsdyno: &Path, docroot: &Path, ids: bool) -> Result<(Ending, Strin
     tlsdyno::serve(tlsdyno, SERVER_CPU, docroot, arguments)
 }
 
-/// Ours, with one loop.
+/// A dispatcher of tlsdyno with one loop.
 pub fn own(tlsdyno: &Path, policy: &str, backends: &[&str]) -> Result<Dispatcher> {
     let mut arguments =
         vec!["dispatch", "--listen", "127.0.0.1:0", "--print-address", "--loops", "1", "--policy", policy];
@@ -86,7 +83,7 @@ pub fn haproxy(name: &str, sticks: bool, backends: &[&str], directory: &Path) ->
 }
 
 impl Dispatcher {
-    /// Loads it; answers what that cost it.
+    /// Loads the dispatcher; answers what that cost it.
     pub fn load(&self, tlsdyno: &Path, object: &str, arguments: &[&str]) -> Result<Answered> {
         let process = self.process.0.id();
         let before_ns = process::cpu_ns(process)?;

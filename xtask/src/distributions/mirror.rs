@@ -7,16 +7,14 @@ use anyhow::{Context, Result, ensure};
 /// Asked of apt: each index of packages, with the release that it is of.
 const INDEX_FORMAT: &str = "$(LABEL) $(REPO_URI)";
 
-/// Addresses of archives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mirror {
     pub debian: String,
-    /// Not every machine has it among its sources.
+    /// `None`: this machine has no archive of security updates among its sources.
     pub security: Option<String>,
 }
 
 impl Mirror {
-    /// From this machine's configuration of apt.
     pub fn of_this_machine() -> Result<Mirror> {
         let mut apt = Command::new("apt-get");
         apt.args(["indextargets", "--format", INDEX_FORMAT, "Created-By: Packages"]);

@@ -46,7 +46,6 @@ pub fn packages_of_servers() -> Vec<&'static str> {
     packages.into_iter().collect()
 }
 
-/// A distribution with packages installed.
 pub struct Root {
     name: &'static str,
     packages: Vec<&'static str>,
@@ -108,7 +107,6 @@ impl Root {
         step(install)
     }
 
-    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }

@@ -18,7 +18,6 @@ use tlsdyno::run::testbed::Testbed;
 use tlsdyno::servers::certificates::has_post_quantum;
 use tlsdyno_tls::{Config, Group, Session, Settings, Stage, Suite, Version};
 
-/// Connections at once.
 pub const CONNECTIONS: usize = 64;
 /// Bytes of the object: several records, the last of them not full.
 const OBJECT_BYTES: u64 = 40_001;
@@ -26,7 +25,6 @@ const OBJECT_BYTES: u64 = 40_001;
 /// A configuration of a server, and what was checked of it.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Name of the configuration.
     pub configuration: String,
     /// Every check; the cell is good when all of them passed.
     pub checks: Vec<Check>,
@@ -35,13 +33,11 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The checks that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Check> {
         self.checks.iter().filter(|check| !check.passed)
     }
 }
 
-/// A server's configurations.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// Name and version of the server and its OpenSSL; empty if it never ran.

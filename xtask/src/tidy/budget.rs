@@ -8,16 +8,14 @@ use super::finding::Finding;
 
 /// The budgets, as its first lines say.
 const BUDGETS: &str = include_str!("budgets.txt");
-/// The file with them.
 const FILE: &str = "xtask/src/tidy/budgets.txt";
 
 /// Some parts of the workspace, and the lines of code that they may have together.
 struct Group<'a> {
-    /// The number of its line.
     line: usize,
     name: &'a str,
     budget: usize,
-    /// What it had at the last landing.
+    /// Lines of code that it had at the last landing.
     landed: usize,
     parts: Vec<&'a str>,
 }

@@ -35,11 +35,9 @@ pub fn rust_folders(files: &[File]) -> impl Iterator<Item = &str> {
 pub struct Part<'a> {
     /// As it stands in the table, for example `bench`.
     pub title: &'a str,
-    /// Lines of code.
     pub lines: usize,
 }
 
-/// Counts each part.
 pub fn parts<'a>(files: &'a [File]) -> Vec<Part<'a>> {
     let product = of_product(files);
     let counted: Vec<(&File, usize)> =
@@ -58,7 +56,6 @@ fn is_counted(file: &File, product: &BTreeSet<&str>) -> bool {
     !is_test && (!file.is_rust() || product.contains(file.path.as_str()))
 }
 
-/// Those of one file.
 fn lines_of_code(file: &File) -> usize {
     file.product_code().lines().filter(|line| !line.trim().is_empty()).count()
 }

@@ -8,12 +8,10 @@ use anyhow::{Context, Result, ensure};
 use super::source::{Language, code_of, without_tests};
 use crate::tlsdyno::workspace;
 
-/// A file with text in it.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// From the workspace's directory, with `/`.
+    /// Path from the workspace's directory, with `/`.
     pub path: String,
-    /// All of it.
     pub text: String,
     /// `None` for prose and data.
     pub language: Option<Language>,
@@ -22,13 +20,11 @@ pub struct File {
 }
 
 impl File {
-    /// One with this text.
     pub fn new(path: &str, text: &str) -> File {
         let (code, product_code) = Default::default();
         File { path: path.to_owned(), text: text.to_owned(), language: Language::of(path, text), code, product_code }
     }
 
-    /// Whether it is Rust.
     pub fn is_rust(&self) -> bool {
         self.language == Some(Language::Rust)
     }
@@ -38,7 +34,7 @@ impl File {
         self.code.get_or_init(|| self.language.map_or_else(String::new, |language| code_of(&self.text, language)))
     }
 
-    /// The same without what is only compiled for tests, if it is Rust.
+    /// As [`File::code`], but Rust also without what is only compiled for tests.
     pub fn product_code(&self) -> &str {
         if self.is_rust() { self.product_code.get_or_init(|| without_tests(self.code())) } else { self.code() }
     }

@@ -9,12 +9,10 @@ pub struct Finding {
     pub path: String,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong, and what to do.
     pub what: String,
 }
 
 impl Finding {
-    /// One.
     pub fn new(path: &str, line: usize, what: impl Into<String>) -> Finding {
         Finding { path: path.to_owned(), line, what: what.into() }
     }

@@ -141,7 +141,7 @@ fn module_of(path: &str) -> Module {
     parts.filter(|part| !["mod", "lib", "main"].contains(part)).map(str::to_owned).collect()
 }
 
-/// `pub` or `pub(crate)` stands at the end.
+/// Whether `pub` or `pub(crate)` stands at the end.
 fn is_public(before: &str) -> bool {
     before.ends_with("pub")
         || (before.ends_with(')') && before.rfind("pub(").is_some_and(|at| !before[at..].contains('\n')))
@@ -164,7 +164,7 @@ fn begins_path(code: &str, at: usize) -> bool {
     !code[..at].ends_with(|one: char| one.is_alphanumeric() || one == '_' || one == ':')
 }
 
-/// From the crate's root on.
+/// The path from the crate's root on.
 fn absolute(path: &[String], module: &[String]) -> Module {
     let levels = path.iter().take_while(|name| *name == "super").count();
     let (base, rest) = match path.first().map(String::as_str) {

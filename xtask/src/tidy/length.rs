@@ -50,7 +50,7 @@ fn functions(code: &str) -> impl Iterator<Item = (usize, usize)> {
     })
 }
 
-/// How many lines of prose have more.
+/// How many lines of prose have more than [`COLUMNS`].
 pub fn long_prose(files: &[File]) -> usize {
     let prose = files.iter().filter(|file| file.path.ends_with(".md"));
     prose.flat_map(|file| file.text.lines()).filter(|line| line.chars().count() > COLUMNS).count()

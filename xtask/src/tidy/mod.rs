@@ -54,7 +54,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What must not be.
 fn faults(files: &[File]) -> Vec<Finding> {
     [
         budget::exceeded(files),

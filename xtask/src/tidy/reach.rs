@@ -88,7 +88,7 @@ fn candidates(path: &str, name: &str, named: Option<&str>) -> Vec<String> {
     vec![normal(&below.join(format!("{name}.rs"))), normal(&below.join(name).join("mod.rs"))]
 }
 
-/// Without `..`.
+/// The path with each `..` resolved.
 fn normal(path: &Path) -> String {
     let mut parts = PathBuf::new();
     for part in path.components() {

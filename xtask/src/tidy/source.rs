@@ -74,7 +74,7 @@ impl Scanner<'_> {
         self.rest = rest;
     }
 
-    /// Rust's comments may hold comments.
+    /// Length of the comment that begins here; Rust's comments may hold comments.
     fn comment_length(&self) -> usize {
         let mut depth = 0;
         let mut at = 0;
@@ -109,7 +109,7 @@ impl Scanner<'_> {
         Some(self.rest.len() - content.len() + length)
     }
 
-    /// Not a lifetime.
+    /// Whether a character literal begins here, not a lifetime.
     fn is_character(&self) -> bool {
         let mut next = self.rest.chars().skip(1);
         let (first, second) = (next.next(), next.next());

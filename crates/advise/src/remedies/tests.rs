@@ -36,7 +36,7 @@ fn groups(names: &str) -> Vec<String> {
     names.split(':').map(str::to_owned).collect()
 }
 
-/// A server with nothing to mend but by a profile.
+/// A server without anything to improve except by a profile.
 fn good() -> Facts {
     Facts {
         protocols: versions(&["TLSv1.2", "TLSv1.3"]),
@@ -62,7 +62,7 @@ const ECDSA: &str = "ECDSA P-256 certificate";
 const X25519: &str = "X25519 for key agreement";
 const INTERMEDIATE: &str = "TLSRef (Mozilla) intermediate";
 
-/// An experiment refuses a setting that it has already.
+/// An experiment refuses two configurations with the same settings.
 #[test]
 fn two_remedies_that_come_to_the_same_are_measured_once() {
     let tickets_off = Facts { tickets: false, session_cache: "none".to_owned(), ..good() };
@@ -93,7 +93,7 @@ fn what_is_there_is_not_advised() {
     assert_eq!(tried(&newer, true), [INTERMEDIATE]);
 }
 
-/// Servers that were approved and took four to six times what they need.
+/// Servers that were approved although they took four to six times the CPU time that they need.
 #[test]
 fn dear_groups_and_certificates_are_told_apart() {
     let slow = Facts { groups: groups("secp384r1"), ..good() };
@@ -257,7 +257,7 @@ fn each_that_is_tried_is_a_configuration_and_a_remedy() {
     assert!(configurations.iter().zip(&remedies).all(|(of, remedy)| of.name == remedy.configuration));
 }
 
-/// What `run remedies` measures is what the table says.
+/// `run remedies` measures what the table says.
 #[test]
 fn the_experiment_of_remedies_has_the_changes_of_the_table() {
     let experiment: Experiment = find(&Ablation, Path::new("remedies"), "one server").unwrap();

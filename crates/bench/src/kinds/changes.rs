@@ -37,16 +37,13 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Changes how long and in which order is measured.
     pub fn change(&self, measure: &mut Measure) {
         measure.time_s = self.time.unwrap_or(measure.time_s);
         measure.seed = self.seed.or(measure.seed);
     }
 
-    /// Refuses workers for an experiment called `name` that this machine measures alone.
-    ///
-    /// # Errors
-    /// There are workers; [`tlsdyno_base::fault::Fault::Usage`].
+    /// Refuses workers for an experiment called `name` that this machine measures alone
+    /// ([`tlsdyno_base::fault::Fault::Usage`]).
     pub fn refuse_workers(&self, name: &str) -> Result<()> {
         ensure_fault!(
             Usage,
@@ -58,9 +55,6 @@ impl Changes {
     }
 
     /// Refuses libraries for an experiment called `name` that is not about one server.
-    ///
-    /// # Errors
-    /// There are some.
     pub fn refuse_libraries(&self, name: &str) -> Result<()> {
         ensure!(self.library.is_empty(), "--library is for experiments with one server, which {name} is not");
         Ok(())

@@ -23,33 +23,29 @@ use texts::Texts;
 /// Name (`papers/coarfa-2006-fig7`) and text of each experiment of the repository, sorted by name.
 pub const EMBEDDED: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/experiments.rs"));
 
-/// The same of what several of them extend and nobody runs.
+/// Name and text of bases: files that several experiments extend and nobody runs.
 const BASES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/bases.rs"));
 
-/// The experiment of the repository that a command line names, without its folder: by name or as a file.
+/// The experiment of the repository that a command line names, by name or as a file, without its directory.
 pub fn named_in(command_line: &[String]) -> Option<&'static str> {
     let is_named = |name: &&str| command_line.iter().any(|word| Path::new(word).file_stem() == Some(OsStr::new(name)));
     EMBEDDED.iter().filter_map(|(name, _)| name.rsplit('/').next()).find(is_named)
 }
 
-/// What a file with all that it extends says, not yet understood.
+/// A file with all that it extends, not yet parsed as a kind of experiment.
 pub struct Written<'a> {
     table: &'a DeTable<'a>,
     texts: &'a Texts<'a>,
 }
 
 impl Written<'_> {
-    /// What it says to a kind of experiment.
-    ///
-    /// # Errors
-    /// A key is unknown or missing, or its value has another type; with the file and the line.
     pub fn understood<T: DeserializeOwned>(&self) -> Result<T> {
         let Written { table, texts } = self;
         T::deserialize(Deserializer::from(Spanned::new(texts.last(), (*table).clone())))
             .map_err(|error| texts.fault(error.span().unwrap_or_else(|| texts.last()), error.message()))
     }
 
-    /// The experiment, of the kind whose key is there, else of the first.
+    /// By the kind whose key the file has, else by the first.
     fn read(&self, kinds: &[&dyn Kind]) -> Result<Box<dyn AnyExperiment>> {
         let has_key = |kind: &&&dyn Kind| self.table.contains_key(kind.key());
         kinds.iter().find(has_key).unwrap_or(&kinds[0]).read(self)
@@ -65,29 +61,22 @@ pub fn find(kinds: &[&dyn Kind], which: &Path) -> Result<Box<dyn AnyExperiment>>
     read(kinds, Source::find(which)?)
 }
 
-/// Whether a file, or what it extends, has this key.
-///
-/// # Errors
-/// There is none of this name, or it is no TOML.
+/// Whether a file, or one that it extends, has this key.
 pub fn has(which: &Path, key: &str) -> Result<bool> {
     let chain = source::chain(Source::find(which)?)?;
     Ok(Texts::of(&chain).tables()?.iter().any(|table| table.contains_key(key)))
 }
 
-/// What a file of any kind says.
+/// Keys that files of all kinds have.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Outline {
-    /// What it asks.
     pub question: String,
-    /// How long and where it is measured.
+    /// Duration and machine of the measurement.
     pub measure: Measure,
 }
 
-/// What all experiments that come with tlsdyno say, of whatever kinds, with their names.
-///
-/// # Errors
-/// One of them is no experiment.
+/// Names and outlines of all experiments that come with tlsdyno, of all kinds.
 pub fn outlines() -> Result<Vec<(&'static str, Outline)>> {
     let outline = |source| -> Result<Outline> {
         let chain = source::chain(source)?;
@@ -100,7 +89,7 @@ pub fn outlines() -> Result<Vec<(&'static str, Outline)>> {
     EMBEDDED.iter().map(|(name, text)| Ok((*name, outline(Source::new(name, text))?))).collect()
 }
 
-/// The experiment that a file makes with all that it extends.
+/// `last`: the file; what it extends is read as well.
 fn read(kinds: &[&dyn Kind], last: Source) -> Result<Box<dyn AnyExperiment>> {
     let name = last.name.clone();
     let chain = source::chain(last)?;
@@ -148,7 +137,7 @@ mod tests {
         assert!(find(&[&Ablation], Path::new("bases/coarfa-2006")).is_err());
     }
 
-    /// Files in a directory of their own; the first is read.
+    /// Writes the files to a temporary directory, and reads the first.
     fn read_files(files: &[(&str, &str)]) -> Result<Experiment> {
         let place = tempfile::tempdir().unwrap();
         for (name, text) in files {

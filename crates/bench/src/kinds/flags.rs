@@ -30,7 +30,6 @@ pub struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// With this certificate, and otherwise as by default.
     pub fn with(&self, certificate: Option<CertificateKind>) -> Tls {
         Tls { version: self.tls, suite: self.suite, certificate, tickets: !self.no_tickets, ..Tls::default() }
     }
@@ -53,7 +52,6 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    /// What they say.
     pub fn server(&self) -> Server {
         let kind = if self.server_command.is_some() { ServerName::Command } else { self.server };
         let (command, address) = (self.server_command.clone(), self.address.clone());
@@ -78,7 +76,7 @@ pub struct ApplicationArgs {
 }
 
 impl ApplicationArgs {
-    /// The same as words of a command line; none: nothing is said.
+    /// As words of a command line; empty: no flag was given.
     pub fn words(&self) -> Vec<String> {
         let hosts = self.may_load.iter().map(|host| format!("--i-may-load-this={host}"));
         self.ask_backend.then(|| "--ask-backend".to_owned()).into_iter().chain(hosts).collect()
@@ -100,7 +98,6 @@ pub struct ServerTlsArgs {
 }
 
 impl ServerTlsArgs {
-    /// What they say.
     pub fn tls(&self) -> Tls {
         Tls { session_cache: self.session_cache, ..self.tls.with(self.cert) }
     }
@@ -128,7 +125,7 @@ pub struct FarArgs {
 }
 
 impl FarArgs {
-    /// Puts them, if they are given, into the place of what an experiment says.
+    /// Replaces the workers and the address of an experiment by those that are given.
     pub fn give(&self, workers: &mut Option<WorkersModel>, address: &mut Option<IpAddr>) {
         if let Some(given) = self.workers.given() {
             *address = self.address.or(given.reach()).or(*address);
@@ -152,7 +149,6 @@ pub struct TimeArgs<const TIME_S: u32, const QUICK_S: u32> {
 }
 
 impl<const TIME_S: u32, const QUICK_S: u32> TimeArgs<TIME_S, QUICK_S> {
-    /// Seconds.
     pub fn seconds(&self) -> f64 {
         if self.quick { f64::from(QUICK_S) } else { self.time.unwrap_or(f64::from(TIME_S)) }
     }
@@ -173,17 +169,14 @@ pub struct RepeatArgs {
 }
 
 impl RepeatArgs {
-    /// For so long.
+    /// `time_s`: duration of measuring, seconds.
     pub fn measure(&self, time_s: f64) -> Measure {
         let RepeatArgs { seed, server_cpu, load_cpu } = *self;
         Measure { time_s, seed, server_cpu, load_cpu, ..Measure::default() }
     }
 }
 
-/// The absolute paths of installations of OpenSSL, each of which is one.
-///
-/// # Errors
-/// One is not.
+/// Absolute paths of installations of OpenSSL; fails where a prefix holds none.
 pub fn libraries(prefixes: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let library = |prefix: &PathBuf| -> Result<PathBuf> {
         Library::at(prefix)?;
@@ -214,13 +207,12 @@ pub fn parse_transaction(text: &str) -> Result<Transaction, String> {
     Ok(transaction)
 }
 
-/// Parses a time with or without its unit, in seconds.
+/// In seconds, from a text with or without a unit.
 pub fn seconds(text: &str) -> Result<f64, String> {
     text.parse::<Time>().map(|time| time.0.as_secs_f64())
 }
 
-/// The parser of a number in this range; `what` says which number it is, with its range. One that is not finite is in
-/// no range.
+/// Parser of a finite number in a range; `what` names the number with its range in errors.
 pub fn number(
     what: &'static str,
     range: impl RangeBounds<f64> + Clone,
@@ -231,12 +223,12 @@ pub fn number(
     }
 }
 
-/// The parser of a rate: requests or connections a second.
+/// Requests or connections a second.
 pub fn rate(text: &str) -> Result<f64, String> {
     number("a number a second, from 0.001 to a billion", 1e-3..=1e9)(text)
 }
 
-/// The parser of a number of requests for each connection.
+/// Requests for each connection.
 pub fn requests_each(text: &str) -> Result<f64, String> {
     number("a number of requests from 1 to 65,535", 1.0..=65_535.0)(text)
 }

@@ -27,106 +27,78 @@ use files::Written;
 use perform::OutputArgs;
 pub use progress::Progress;
 
-/// A kind of experiment.
+/// A kind of experiment, with its files, records, summaries and commands.
 pub trait Kind: Sync {
-    /// The field of its records that holds what only this kind understands.
     fn field(&self) -> &'static str;
 
-    /// The key that only its files have.
+    /// A key that only files of this kind have.
     fn key(&self) -> &'static str {
         self.field()
     }
 
-    /// Whether a record is of this kind.
     fn is_of(&self, record: &Record) -> bool {
         record.kind_part.field() == self.field()
     }
 
-    /// What a file says.
-    ///
-    /// # Errors
-    /// A key is unknown or missing, or its value cannot be.
+    /// Parses a file; fails on a key that is unknown or missing, or an impossible value.
     fn read(&self, file: &Written) -> Result<Box<dyn AnyExperiment>>;
 
-    /// What the blocks of a record say.
-    ///
-    /// # Errors
-    /// The record cannot be understood.
+    /// Computes the numbers of a record from its blocks.
     fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>>;
 
-    /// What was found so far, in so many lines at most, while measuring goes on; empty where there is nothing to say.
+    /// Interim results while measuring, in at most `rows` lines; empty: nothing to show yet.
     fn so_far(&self, _record: &Record, _rows: usize) -> String {
         String::new()
     }
 
-    /// Its subcommands.
     fn commands(&self) -> Vec<Subcommand> {
         Vec::new()
     }
 }
 
-/// An experiment of any kind, as flags or a file describe it.
+/// An experiment of any kind, from flags or a file.
 pub trait AnyExperiment: Any + Send + Sync {
-    /// What it asks.
     fn question(&self) -> &str;
 
-    /// How long and where it is measured.
+    /// Duration and machine of the measurement.
     fn measure(&self) -> &Measure;
 
-    /// As a file.
-    ///
-    /// # Errors
-    /// A value has no form in TOML.
+    /// As an experiment file.
     fn to_toml(&self) -> Result<String>;
 
-    /// Fills in what follows from the file, which lies in `directory`, and refuses what cannot be.
-    ///
-    /// # Errors
-    /// What is wrong, and the remedy.
+    /// Fills in what follows from the file, whose directory is given, and refuses impossible values with the remedy.
     fn complete(&mut self, _directory: &Path) -> Result<()> {
         Ok(())
     }
 
-    /// Does what `tlsdyno run` was told besides the file, which is called `name`.
-    ///
-    /// # Errors
-    /// This kind, or this file, cannot have it.
+    /// Applies the flags of `tlsdyno run` to the file called `name`; fails where the kind or the file cannot have one.
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()>;
 
-    /// What it is an experiment of.
     fn kind(&self) -> &'static dyn Kind;
 
-    /// Checks, measures, and shows the result as asked.
-    ///
-    /// # Errors
-    /// It asks for what cannot be, nothing could be measured, or a report cannot be written.
+    /// Checks the experiment, measures, and shows the result as `output` says.
     fn perform(&self, output: &OutputArgs) -> Result<Exit>;
 }
 
-/// The numbers of a record of any kind.
+/// Numbers of a record of any kind.
 pub trait AnySummary {
-    /// As a page and as text for a terminal.
+    /// For a page and for a terminal.
     fn document(&self, record: &Record) -> Document;
 
-    /// As one JSON object (docs/FORMAT.md).
     fn json(&self, record: &Record) -> String;
 
-    /// The paper that the experiment names, and what became of its claims.
+    /// The paper that the experiment names, with its claims beside our numbers.
     fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
         None
     }
 
-    /// They contradict each other, or what is possible.
+    /// The numbers contradict each other, or are impossible.
     fn is_contradicted(&self, _record: &Record) -> bool {
         false
     }
 }
 
-/// The experiment of type `T` that a file of that kind holds: for a command that takes files of one kind. `what` says
-/// in an error what they are about.
-///
-/// # Errors
-/// It cannot be read or understood, or is of another kind.
+/// Reads an experiment of type `T` for a command that takes files of one kind; `what` names their subject in errors.
 pub fn find<T: AnyExperiment>(kind: &dyn Kind, which: &Path, what: &str) -> Result<T> {
     let is_other = kind.key() != ablation::Ablation.key() && !files::has(which, kind.key())?;
     let found = if is_other { None } else { Some(files::find(&[&ablation::Ablation, kind], which)? as Box<dyn Any>) };
@@ -136,7 +108,7 @@ pub fn find<T: AnyExperiment>(kind: &dyn Kind, which: &Path, what: &str) -> Resu
     }
 }
 
-/// What is the same of each experiment with these fields.
+/// Implements the common part of [`AnyExperiment`] for a type with the usual fields.
 #[macro_export]
 macro_rules! any_experiment {
     () => {
@@ -155,7 +127,6 @@ macro_rules! any_experiment {
 }
 pub use any_experiment;
 
-/// What is the same of each kind with an experiment, a part of the record and numbers of its own.
 #[macro_export]
 macro_rules! any_kind {
     ($experiment:ty, $part:ty, $summary:ty) => {

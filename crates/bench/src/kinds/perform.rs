@@ -45,21 +45,18 @@ pub struct ResultArgs {
 }
 
 impl ResultArgs {
-    /// Without a report, unless one is named.
+    /// `report`: path of the report; `None`: no report.
     pub fn of(json: bool, report: Option<PathBuf>) -> ResultArgs {
         ResultArgs { json, markdown: false, no_report: report.is_none(), report: report.unwrap_or_default() }
     }
 
-    /// Where the report goes, if one is wanted.
+    /// `None`: no report is wanted.
     pub fn report(&self) -> Option<&Path> {
         (!self.no_report).then_some(self.report.as_path())
     }
 }
 
-/// Runs an experiment that was checked and shows its result, or prints it as TOML, as asked.
-///
-/// # Errors
-/// Nothing could be measured, or a report cannot be written.
+/// Runs an experiment that was checked and shows its result, or prints it as TOML, as `output` says.
 pub fn perform(
     experiment: &dyn AnyExperiment,
     output: &OutputArgs,
@@ -71,14 +68,10 @@ pub fn perform(
     perform_and_keep(experiment.kind(), &output.results, run, None).map(|(exit, _)| exit)
 }
 
-/// What is shown of a record in place of its own document.
+/// Makes the document that is shown in place of a record's own.
 pub type Shown<'a> = dyn Fn(&Record, &dyn AnySummary) -> Document + 'a;
 
-/// Runs what was checked, an experiment of that kind, shows its result as asked, and answers it. `document`: what is
-/// shown of it in place of its own document.
-///
-/// # Errors
-/// Nothing could be measured, or a report cannot be written.
+/// As [`perform`], and returns the result. `document`: shown in place of the record's own.
 pub fn perform_and_keep(
     kind: &'static dyn Kind,
     output: &ResultArgs,
@@ -99,10 +92,7 @@ pub fn perform_and_keep(
     Ok((exit_of(&finished, summary.as_ref()), finished.record))
 }
 
-/// Shows a result as asked: as a report in its file, and as a table or Markdown, or `json` in place of these.
-///
-/// # Errors
-/// The report, or the text, cannot be written.
+/// Shows a result as `output` says: a report file, and a table or Markdown or `json`.
 pub fn show(document: &Document, output: &ResultArgs, json: impl FnOnce() -> Result<String>) -> Result<()> {
     let report = output.report();
     // The file first: who closes the pipe of the table still gets the report. A report that fails does not cost the
@@ -120,7 +110,7 @@ pub fn show(document: &Document, output: &ResultArgs, json: impl FnOnce() -> Res
     written
 }
 
-/// A record that was stopped before its subject was known says nothing but its question, as one of an ablation.
+/// A record that was stopped before its subject was known is summed up as an ablation: it has only its question.
 fn summed_up(kind: &dyn Kind, record: &Record) -> Result<Box<dyn AnySummary>> {
     if record.kind_part.field().is_empty() { Ok(Box::new(Summary::of(record))) } else { kind.summary(record) }
 }
@@ -131,7 +121,7 @@ fn write_report(document: &Document, path: &Path) -> Result<()> {
     })
 }
 
-/// Whether the record holds what was asked for. What went wrong was already said in the result's warnings.
+/// Exit code by whether the record holds what was asked for. The result's warnings have said what failed.
 fn exit_of(finished: &Finished, summary: &dyn AnySummary) -> Exit {
     let record = &finished.record;
     let invalid = record.configurations.iter().any(|configuration| !configuration.valid)
@@ -147,7 +137,7 @@ fn exit_of(finished: &Finished, summary: &dyn AnySummary) -> Exit {
     }
 }
 
-/// A report that cannot be written is better known before minutes of measuring than after.
+/// Checks before minutes of measuring that the report can be written.
 pub fn refuse_unwritable(path: &Path) -> Result<()> {
     let existed = path.exists();
     std::fs::OpenOptions::new()

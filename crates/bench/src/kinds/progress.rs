@@ -14,36 +14,34 @@ use crate::run::schedule::Schedule;
 
 /// Progress on standard error: a bar on a terminal, one line per step otherwise.
 pub struct Progress {
-    /// What was found so far, in so many lines at most.
+    /// Makes interim results, in at most the given number of lines.
     found: Box<SoFar>,
     bar: ProgressBar,
     terminal: bool,
-    /// Since when it is measured.
     began: Option<Instant>,
-    /// It has told what was found so far to somebody without a terminal, or nobody asked for that.
+    /// Without a terminal: interim results were printed already, or are not wanted.
     has_told: bool,
-    /// What was measured so far, as a table, when it was made, and how long that took.
+    /// Interim results as a table; also when it was made, and how long that took.
     so_far: String,
     shown: Option<(Instant, Duration)>,
-    /// When a line was last printed, where there is no terminal.
+    /// Time of the last printed line, without a terminal.
     told: Instant,
 }
 
-/// What a record says so far, in so many lines at most.
+/// Interim results of a record, in at most the given number of lines.
 type SoFar = dyn Fn(&Record, usize) -> String;
 
-/// After so long who has no terminal is told what was found so far, once.
+/// Without a terminal, interim results are printed once after this time.
 const FIRST_TOLD: Duration = Duration::from_secs(30);
-/// How often the table of what was measured so far is renewed.
 const RENEWED: Duration = Duration::from_secs(5);
-/// And no more often than this many times what it takes to make: that is no time of measuring.
+/// Minimum ratio of the time between renewals to the time of one: renewals must take no time of measuring.
 const RENEWED_TIMES: u32 = 20;
-/// How often somebody who has no bar to look at is told how far it is.
+/// Interval of lines without a terminal.
 const TOLD: Duration = Duration::from_secs(10);
 const ROWS_SO_FAR: usize = 12;
 
 impl Progress {
-    /// That of an experiment of this kind.
+    /// For an experiment of this kind.
     pub fn of(kind: &'static dyn Kind) -> Progress {
         let terminal = std::io::stderr().is_terminal();
         let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -64,12 +62,11 @@ impl Progress {
         }
     }
 
-    /// Shows this of what was found so far: again and again on a terminal, else once.
+    /// Shows interim results: repeatedly on a terminal, else once.
     pub fn show(&mut self, found: Box<SoFar>) {
         (self.found, self.has_told) = (found, false);
     }
 
-    /// Takes the bar away.
     pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
@@ -84,7 +81,7 @@ impl Progress {
     }
 }
 
-/// What the rounds are to do, as far as is known before them.
+/// Plan of the rounds, as far as it is known before they begin.
 fn measuring(schedule: &Schedule, configurations: usize, left: Duration) -> String {
     let (rounds, round_s, left_s) = (schedule.rounds_expected, schedule.round.as_secs_f64(), left.as_secs_f64());
     let text = format!("measuring {configurations} configurations in random order for at most {left_s:.0} s");

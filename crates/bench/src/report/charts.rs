@@ -17,7 +17,7 @@ use tlsdyno_stats::{ConfigurationSummary, Estimate, Metric, PartOfWhole, Share, 
 use super::document::Chart;
 use super::text::{share_number, share_with_interval, short_share_label};
 
-/// Of [`COLOURS`], those of stages.
+/// Number of [`COLOURS`] for stages.
 const STAGE_COLOURS: usize = 8;
 const PLAIN_COLOUR: &str = "#5f6b7c";
 
@@ -34,7 +34,7 @@ pub const PHASES: [(&str, &str, &str); 5] = [
 const PERCENTILE_LABEL: &str = "datum.value == 0 ? '0' : datum.value < 0.5 ? '50' : datum.value == 1 ? '90' \
     : datum.value == 2 ? '99' : datum.value == 3 ? '99.9' : '99.99'";
 
-/// Where 100 % of the cost of a hit goes: one strip per metric.
+/// Division of the cost of a hit: one strip per metric.
 pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     let mut rows = Vec::new();
     let metrics = metrics(summary);
@@ -65,7 +65,7 @@ pub fn cost_strip(summary: &Summary) -> Option<Chart> {
     Some(Chart::new("cost-strip", 46 * metrics.len(), rows, body)?.described(caption, words))
 }
 
-/// Parts of a strip by their widths, each where the one before ends.
+/// Parts of a strip by their widths, each beginning at the end of the one before.
 pub fn side_by_side(parts: impl IntoIterator<Item = (f64, Value)>) -> Vec<Value> {
     let mut start = 0.0;
     let place = |(width, row): (f64, Value)| {
@@ -77,7 +77,7 @@ pub fn side_by_side(parts: impl IntoIterator<Item = (f64, Value)>) -> Vec<Value>
     parts.into_iter().map(place).collect()
 }
 
-/// Strips of such parts, one below the other by `names_of`, with the label of each part in it.
+/// Strips of such parts, one for each value of `names_of`, with the label of each part in it.
 pub fn strips_with_labels([names_of, title]: [&str; 2], mut strips: Value, mut labels: Value) -> Value {
     let x = with(quantity("start", title), json!({"axis": {"grid": false, "tickCount": 5}}));
     strips["encoding"] = with(strips["encoding"].take(), json!({"x": x, "x2": {"field": "end"}}));
@@ -88,7 +88,6 @@ pub fn strips_with_labels([names_of, title]: [&str; 2], mut strips: Value, mut l
     json!({"encoding": {"y": names(names_of, 180)}, "layer": [strips, labels]})
 }
 
-/// The metrics that shares are told by.
 fn metrics(summary: &Summary) -> Vec<Metric> {
     Metric::ALL.into_iter().filter(|metric| summary.shares.by(*metric).next().is_some()).collect()
 }
@@ -102,7 +101,6 @@ fn share_row(share: &Share) -> Value {
     })
 }
 
-/// The shares of which anything is known.
 fn shown(summary: &Summary) -> impl Iterator<Item = &Share> {
     summary.shares.shares.iter().filter(|share| share.part() != PartOfWhole::NotKnown)
 }
@@ -146,8 +144,8 @@ pub fn cost_intervals(summary: &Summary) -> Option<Chart> {
     )
 }
 
-/// What the chart of intervals must show: CPU, which leads, whole, and the points by time. Intervals by time can be
-/// many times as wide on a busy machine and would squeeze everything else; they are cut at the edge.
+/// Range of the chart of intervals: all intervals by CPU, and the points by time. Intervals by time can be many times
+/// as wide on a busy machine and are cut at the edge.
 fn interval_domain(summary: &Summary) -> [f64; 2] {
     let ends = |share: &Share| match share.metric {
         Metric::Cpu => share.estimate().drawn().interval(),
@@ -157,7 +155,6 @@ fn interval_domain(summary: &Summary) -> [f64; 2] {
     [all.iter().copied().fold(0.0, f64::min) - 1.0, all.iter().copied().fold(0.0, f64::max) + 1.0]
 }
 
-/// Hits per second of all configurations, with intervals.
 pub fn throughput(summary: &Summary) -> Option<Chart> {
     let used = || summary.off_machines().filter(|configuration| configuration.blocks > 0);
     let bar = |of: &ConfigurationSummary| {
@@ -203,7 +200,7 @@ pub fn throughput(summary: &Summary) -> Option<Chart> {
     Some(Chart::new("throughput", height, rows, body)?.described(caption, format!("Bars of hits per second: {words}.")))
 }
 
-/// Percentile curves of the phases, the server as is beside plain HTTP.
+/// Percentile curves of the phases: the server as is, and plain HTTP.
 pub fn latency(summary: &Summary) -> Option<Chart> {
     let both = summary.configurations.iter().filter(|of| matches!(of.role, Role::AsIs | Role::PlainHttp));
     let caption = "Percentile curves, the server as is (solid) beside plain HTTP (dashed).";
@@ -286,7 +283,6 @@ fn colours(summary: &Summary) -> Value {
     palette("stage", &labels, &colours)
 }
 
-/// The colour of each share, in their order.
 pub fn stage_colours(summary: &Summary) -> Vec<(String, &'static str)> {
     let mut next = COLOURS.iter().take(STAGE_COLOURS).cycle();
     let colour = |share: &Share| match share.stage.as_str() {
@@ -335,7 +331,6 @@ fn shares_in_words(what: &str, summary: &Summary) -> String {
     format!("{what}; of server CPU: {}. The table has every number.", shares.join(", "))
 }
 
-/// `99.9`, `50`.
 fn trimmed(value: f64) -> String {
     let text = if value >= 99.0 { format!("{value:.2}") } else { format_tenths(value) };
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -6,7 +6,6 @@ use tlsdyno_record::store::{Manifest, Record, Role, Warning};
 
 use super::document::{Content, Document, Medium, Method, Section};
 
-/// When it was measured, and how much of it.
 fn meta(record: &Record, rounds: u32) -> String {
     let id = if record.id.is_empty() { String::new() } else { format!(" · record {}", record.id) };
     let stopped = if record.finished { "" } else { " · stopped early" };
@@ -14,7 +13,7 @@ fn meta(record: &Record, rounds: u32) -> String {
     format!("tlsdyno · {} · {rounds} {word}{id}{stopped}", format_date(record.created_unix_s as i64))
 }
 
-/// A report of a record, with what stands around its sections whatever it is of.
+/// A report of a record: its sections, with the parts that all reports have.
 pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Section>, method: Method) -> Document {
     let sections = measured_line(record).into_iter().chain(sections);
     let sections = sections.chain(record_line(record)).chain(closing(record, method));
@@ -23,24 +22,23 @@ pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Sect
     Document { title: record.question.clone(), meta, answer, sections, ..Document::default() }
 }
 
-/// The texts of all warnings: of the record, then of each of its parts under its name.
+/// Of the record, then of each of its parts under its name.
 pub fn texts<'a>(of_all: &[Warning], parts: impl Iterator<Item = (&'a String, &'a Vec<String>)>) -> Vec<String> {
     let of_parts = parts.flat_map(|(name, warnings)| warnings.iter().map(move |warning| format!("{name}: {warning}")));
     of_all.iter().map(Warning::to_string).chain(of_parts).collect()
 }
 
-/// The warnings of a record, where there are any.
+/// Empty without warnings.
 pub fn warnings_of(warnings: &[Warning]) -> Section {
     self::warnings(warnings.iter().map(Warning::to_string).collect())
 }
 
-/// What a reader must know, where there is anything.
 pub fn warnings(texts: Vec<String>) -> Section {
     let section = Section::default();
     if texts.is_empty() { section } else { section.with(Content::Warnings(texts)) }
 }
 
-/// What was measured, for a terminal: a page has it among the circumstances.
+/// What was measured, for a terminal only: a page has it among the circumstances.
 fn measured_line(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
     let server = server_text(manifest);
@@ -53,15 +51,14 @@ fn measured_line(record: &Record) -> Option<Section> {
     (!text.is_empty()).then(|| Section::default().text(format!("Measured: {text}.")).on(Medium::Terminal))
 }
 
-/// What a server says of itself, without the library that it says that it runs with, where that stands beside it.
+/// A server's version without that of its library, where the library stands beside it.
 fn without_library<'a>(server: &'a str, library: &str) -> &'a str {
     let named = server.find(", built with ").or_else(|| server.find(&format!(", {library}")));
     let named = named.filter(|&at| !library.is_empty() && server[at..].contains(library));
     named.map_or(server, |at| &server[..at])
 }
 
-/// How many hits came to a handshake of the server as is, or of what was loaded: what TLS costs a hit depends most on
-/// it.
+/// Hits per handshake of the server as is, or of the loaded URL: the cost of TLS per hit depends most on it.
 fn hits_per_handshake(record: &Record) -> Option<String> {
     let as_is = record.configurations.iter().position(|of| of.role == Role::AsIs).unwrap_or(0);
     let of = record.blocks.iter().filter(|block| block.valid && block.configuration == as_is);
@@ -83,8 +80,8 @@ fn hits_per_handshake(record: &Record) -> Option<String> {
     })
 }
 
-/// Name and version of what was measured, each once: most versions name the server, and a command of the user's own is
-/// told by what it says that it is.
+/// Name and version of the measured server, each once: most versions name the server, and a user's own command goes by
+/// what it says that it is.
 pub fn server_text(manifest: &Manifest) -> String {
     let (name, version) = (&manifest.server_name, &manifest.server_version);
     let said = version.trim_start_matches("own command: ");
@@ -95,7 +92,7 @@ pub fn server_text(manifest: &Manifest) -> String {
     }
 }
 
-/// What two records were not measured alike in: the question, the server, the machine, the tool.
+/// Differences between the conditions of two records: the question, the server, the machine, the tool.
 pub fn changed(first: &Record, second: &Record) -> Vec<String> {
     let all = |record: &Record| {
         let of = &record.manifest;
@@ -116,7 +113,7 @@ pub fn changed(first: &Record, second: &Record) -> Vec<String> {
     both.map(|((name, a), (_, b))| format!("the {name} differs: {}, then {}", quoted(&a), quoted(&b))).collect()
 }
 
-/// Where a terminal's reader finds the page; `None` of a record that is in no store.
+/// Path of the page, for a terminal; `None`: the record is in no store.
 fn record_line(record: &Record) -> Option<Section> {
     let text = format!("Record {id}: `tlsdyno report {id}` writes report.html.", id = record.id);
     let section = Section::default().text(text).on(Medium::Terminal);
@@ -146,7 +143,7 @@ fn closing(record: &Record, method: Method) -> [Section; 3] {
     [circumstances, method.section(), stored.into_iter().fold(again, Section::text)]
 }
 
-/// What is known of the circumstances; what is not known is left out.
+/// Known circumstances of the measurement.
 fn manifest(record: &Record) -> Vec<(String, String)> {
     let manifest = &record.manifest;
     let cpus = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
@@ -173,7 +170,6 @@ fn manifest(record: &Record) -> Vec<(String, String)> {
     known.filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// The command line as a shell reads it.
 fn shell_command(arguments: &[String]) -> String {
     let quoted = |argument: &String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);

@@ -12,7 +12,7 @@ use tlsdyno_stats::{Direction, Estimate, Ratio, Summary};
 use super::document::{Section, Tone};
 use super::text::{ratio_gain, stage_label};
 
-/// The table of two records' shares.
+/// Table of the changes of shares between two records.
 pub fn shares(changes: &[SideBySide]) -> Section {
     let is_cost = |of: &SideBySide| of.stage == CPU_PER_HIT;
     let told = |of: &SideBySide, known: Estimate| match is_cost(of) {
@@ -33,7 +33,7 @@ pub fn shares(changes: &[SideBySide]) -> Section {
     Section::default().rows(rows).notes([note.to_owned()])
 }
 
-/// What two records come to, in a sentence.
+/// Result of the comparison of two records in a sentence.
 pub fn shares_sentence(changes: &[SideBySide]) -> String {
     let told = |of: &&SideBySide| of.direction != Direction::Undecided;
     let name = |of: &SideBySide| match of.stage == CPU_PER_HIT {
@@ -55,16 +55,15 @@ fn share_change(of: &SideBySide) -> String {
     if of.stage == CPU_PER_HIT { signed(of.difference.value) } else { one_sign(of.difference.value) }
 }
 
-/// What the 95 % of a table are of.
+/// Samples behind the intervals of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scatter {
     /// Several runs on each side, or rounds in turn.
     Repeats,
-    /// The slices of one run on each side.
     Slices,
 }
 
-/// The table of comparisons, those of each point below its name.
+/// The comparisons of each point below its name.
 pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
     let rows = Rows::new(comparisons)
         .words("", |of| of.quantity.to_string())
@@ -85,9 +84,8 @@ pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
     Section::default().rows(rows).notes([note.to_owned()])
 }
 
-/// Whether the second of two builds is slower than the first, and a sentence that says so: by CPU time per hit, or by
-/// instructions where these were counted, beyond a tolerance; or by hits per second beyond all that equal runs differ
-/// by. `None` where the record does not compare two builds.
+/// Compares the second of two builds with the first: by CPU time per hit, or counted instructions, beyond a tolerance;
+/// or by hits per second beyond the variation of equal runs. `None` where the record compares no builds.
 pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     let finding = summary.findings.comparisons.iter().find(|finding| finding.of_builds)?;
     let word_of = |more_percent: Estimate, tolerance: f64| match () {
@@ -139,19 +137,18 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
     Some(Builds { word, sentence, changes })
 }
 
-/// What the comparison of two builds comes to.
+/// Result of the comparison of two builds.
 #[derive(Clone, Debug)]
 pub struct Builds {
     /// Whether the second is slower.
     pub word: Word,
-    /// The same with its numbers.
+    /// `word` with its numbers.
     pub sentence: String,
-    /// What limits are held against; what the two have by themselves is not known here.
+    /// Changes for limits; absolute values are not known here.
     pub changes: Vec<Comparison>,
 }
 
-/// What two builds come to. An interval that excludes no difference, and decides nothing all the same, is of too few
-/// rounds.
+/// Sentence about two builds. An undecided interval that excludes 0 is of too few rounds.
 fn of_builds(word: Word, by_cpu: Option<&Ratio>, tolerance_percent: f64) -> String {
     let excludes_none = |ratio: &&Ratio| ratio.low > 1.0 || ratio.high < 1.0;
     match (word, by_cpu.filter(excludes_none).map(|ratio| ratio.direction)) {
@@ -161,15 +158,15 @@ fn of_builds(word: Word, by_cpu: Option<&Ratio>, tolerance_percent: f64) -> Stri
     }
 }
 
-/// Instructions per hit of the second of a comparison by those of the first, less one, and what counts of one server
-/// differ by; per cent.
+/// Instructions per hit of the second by those of the first, less one, and the variation of counts of one server; per
+/// cent.
 fn counted_change(summary: &Summary, finding: &ComparisonFinding) -> Option<(f64, f64)> {
     let counted = summary.counted.as_ref()?;
     let of = |name: &str| counted.configurations.iter().find(|of| of.name == name)?.instructions_per_hit;
     Some((100.0 * (of(&finding.b)? / of(&finding.a)? - 1.0), counted.spread_percent?))
 }
 
-/// What comparisons come to, in a sentence.
+/// Result of comparisons in a sentence.
 pub fn sentence(comparisons: &[Comparison]) -> String {
     let told = |word: Word| {
         let texts: Vec<String> = comparisons.iter().filter(|of| of.word == word).map(change).collect();

@@ -13,7 +13,6 @@ pub mod scoreboard;
 pub mod text;
 pub mod workload;
 
-/// What a report says; of a record it also says how it was measured.
 pub mod document {
     pub use super::method::{Method, Rounds};
     pub use tlsdyno_report::document::*;

@@ -9,15 +9,15 @@ use tlsdyno_stats::reuse::ReuseAxis;
 use super::charts::{COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with};
 use super::document::Chart;
 
-/// Levels at which computed lines are drawn, per cent.
+/// Number of points of a computed line, from 0 to 100 % reuse.
 const DRAWN: usize = 101;
 
-/// What the chart is made of so far.
+/// Chart of throughput over percent reuse, under construction.
 #[derive(Debug)]
 pub struct OverReuse {
-    /// Title of the axis of throughput, and what stands before a number.
+    /// Title of the axis of throughput, and prefix of a number.
     titles: [&'static str; 2],
-    /// What a hit per second is in the unit of the axis.
+    /// Factor from hits per second to the unit of the axis.
     scale: f64,
     by: ReuseAxis,
     names: Vec<String>,
@@ -26,12 +26,11 @@ pub struct OverReuse {
 }
 
 impl OverReuse {
-    /// Without lines at first.
     pub fn new(by: ReuseAxis, titles: [&'static str; 2], scale: f64) -> OverReuse {
         OverReuse { titles, scale, by, names: Vec::new(), rows: Vec::new(), words: Vec::new() }
     }
 
-    /// What has one name has one colour.
+    /// Equal names have equal colours.
     fn add(&mut self, name: &str, kind: &str, reuse_percent: f64, row: Value) {
         if !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_owned());
@@ -39,7 +38,7 @@ impl OverReuse {
         self.rows.push(with(json!({"line": name, "kind": kind, "reuse": reuse_percent}), row));
     }
 
-    /// Points with percent reuse and hits per second.
+    /// Each point has its percent reuse, and hits per second.
     pub fn measured(&mut self, name: &str, points: impl IntoIterator<Item = (f64, Estimate)>) {
         let mut said = Vec::new();
         for (reuse_percent, found) in points {
@@ -51,7 +50,7 @@ impl OverReuse {
         self.words.push(format!("{name}: {}", said.join(", ")));
     }
 
-    /// A form that gives hits per second at any reuse.
+    /// `hits_per_second`: a function of percent reuse.
     pub fn computed(&mut self, name: &str, hits_per_second: impl Fn(f64) -> f64) {
         for percent in (0..DRAWN).map(|percent| percent as f64) {
             let hits = self.scale * hits_per_second(percent);
@@ -61,7 +60,7 @@ impl OverReuse {
         }
     }
 
-    /// Plain HTTP, and half of it.
+    /// Draws plain HTTP, and half of it.
     pub fn limit(&mut self, hits_per_second: f64) {
         for (name, kind, hits) in
             [("plain HTTP", "limit", hits_per_second), ("half of it", "half", hits_per_second / 2.0)]
@@ -72,17 +71,17 @@ impl OverReuse {
         }
     }
 
-    /// A point that a paper published.
+    /// A point from a paper.
     pub fn published(&mut self, name: &str, reuse_percent: f64, hits_per_second: f64, label: String) {
         self.add(name, "published", reuse_percent, json!({"hits": self.scale * hits_per_second, "label": label}));
     }
 
-    /// A reuse, whatever throughput it has.
+    /// Marks a reuse without a throughput.
     pub fn reuse(&mut self, name: &str, reuse_percent: f64, label: Option<f64>) {
         self.add(name, "reuse", reuse_percent, json!({"label": label}));
     }
 
-    /// The chart; `None` without a point.
+    /// `None` without a point.
     pub fn chart(self, id: String, height: usize, caption: String) -> Option<Chart> {
         let [title, label] = self.titles;
         // A layer without a row would have no extent, of which the viewer warns.

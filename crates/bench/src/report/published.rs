@@ -21,7 +21,7 @@ pub fn sections(summary: &Summary) -> Vec<Section> {
     [shares(summary, paper), throughput(paper), changes(summary, paper)].into_iter().flatten().collect()
 }
 
-/// A paper's numbers beside ours, where its numbers are all that is told of it.
+/// A paper's numbers beside ours, for records without other sections about it.
 pub fn section(paper: &Paper, claims: &[Claim]) -> Section {
     let machines = match &paper.machines[..] {
         [] => None,
@@ -37,7 +37,7 @@ pub fn slashed(numbers: &[f64]) -> String {
     slashed_ranges(&numbers.iter().copied().map(PublishedNumber::number).collect::<Vec<_>>())
 }
 
-/// The same of numbers of which some are ranges: `21 / – / 36 to 38`.
+/// As [`slashed`], with ranges: `21 / – / 36 to 38`.
 fn slashed_ranges(numbers: &[PublishedNumber]) -> String {
     let text = |number: &PublishedNumber| match [number.low, number.high].map(|end| format!("{end:.0}")) {
         _ if !number.is_known() => NONE.to_owned(),
@@ -109,12 +109,12 @@ fn changes(summary: &Summary, paper: &Published) -> Option<Section> {
     Some(sentences.into_iter().chain(not_as_in(&paper.differences)).fold(section, Section::text))
 }
 
-/// What is not as in the paper, where anything is.
+/// Differences from the paper's conditions; `None` without any.
 fn not_as_in(differences: &[String]) -> Option<String> {
     (!differences.is_empty()).then(|| format!("Not as in the paper: {}", differences.join(" ")))
 }
 
-/// What changed since the paper, as far as the intervals support it. Empty without a paper.
+/// Changes since the paper that the intervals support. Empty without a paper.
 pub fn what_changed(summary: &Summary) -> Vec<String> {
     let Some(paper) = &summary.published else {
         return Vec::new();
@@ -125,7 +125,7 @@ pub fn what_changed(summary: &Summary) -> Vec<String> {
         .collect()
 }
 
-/// By which factor TLS divides throughput, from CPU: plain HTTP is seldom limited by the server.
+/// Factor by which TLS divides throughput, from CPU time: plain HTTP is seldom limited by the server.
 fn tls_factor(summary: &Summary, paper: &Published) -> Option<String> {
     let as_is = summary.configuration(&Role::AsIs)?;
     let ours = summary.findings.relative.iter().find(|relative| relative.configuration == as_is.name)?;
@@ -168,7 +168,7 @@ fn against_shares(paper: &Published) -> Option<String> {
     })
 }
 
-/// The order of the components here and in the paper, largest first.
+/// Order of the components here and in the paper, largest first.
 fn order(summary: &Summary, paper: &Published) -> Option<String> {
     let published = |name: &str| paper.shares.iter().find(|row| row.share == name);
     let steps = || summary.shares.by(Metric::Cpu).filter(|share| share.is_step() && published(&share.stage).is_some());

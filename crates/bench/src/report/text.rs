@@ -18,14 +18,14 @@ pub fn stage_label(stage: &str) -> String {
     }
 }
 
-/// A share's name, with the stages whose cost it holds beside its own: `rest of TLS (with MAC, digest)`.
+/// Name of a share, with the stages whose cost it includes: `rest of TLS (with MAC, digest)`.
 pub fn share_label(share: &Share) -> String {
     let stages: Vec<String> = share.without.iter().map(|stage| stage_label(stage)).collect();
     let label = stage_label(&share.stage);
     if stages.is_empty() { label } else { format!("{label} (with {})", stages.join(", ")) }
 }
 
-/// The same for narrow places: more than two stages are counted, not named.
+/// As [`share_label`] for narrow places: more than two stages are counted, not named.
 pub fn short_share_label(share: &Share) -> String {
     match share.without.len() {
         0..=2 => share_label(share),
@@ -33,7 +33,7 @@ pub fn short_share_label(share: &Share) -> String {
     }
 }
 
-/// The names of those of our libraries that the server had loaded.
+/// Names of our libraries that the server had loaded.
 pub fn loaded_label(loaded: Loaded) -> &'static str {
     match loaded {
         Loaded::Provider => "provider",
@@ -48,12 +48,12 @@ pub fn share_with_interval(share: &Share) -> String {
     [share_number(share), share_interval(share)].join(" ").trim_end().to_owned()
 }
 
-/// `41.2 %`; where the number cannot be what is known in its place.
+/// `41.2 %`; a bound, or `not known`, in place of an impossible number.
 pub fn share_number(share: &Share) -> String {
     part_number(share.part())
 }
 
-/// `[39.0, 43.1]`; empty where not even the interval holds what can be.
+/// `[39.0, 43.1]`; empty where the whole interval is impossible.
 pub fn share_interval(share: &Share) -> String {
     part_interval(share.part(), share.low, share.high)
 }
@@ -68,12 +68,12 @@ pub fn part_number(part: PartOfWhole) -> String {
     }
 }
 
-/// The interval of such a part.
+/// As [`share_interval`], of any part of a whole.
 pub fn part_interval(part: PartOfWhole, low: f64, high: f64) -> String {
     if part == PartOfWhole::NotKnown { String::new() } else { format_interval(low, high) }
 }
 
-/// A time that was computed and may be below 0: `−12.3 µs`.
+/// A computed time, which may be below 0: `−12.3 µs`.
 pub fn signed_duration(nanoseconds: f64) -> String {
     let sign = if nanoseconds < 0.0 { "−" } else { "" };
     format!("{sign}{}", format_duration(nanoseconds.abs()))
@@ -111,7 +111,7 @@ pub fn ratio_percent(ratio: &Ratio) -> String {
     )
 }
 
-/// Something else than the server limited one of the two, so that the ratio is a bound; of both, nothing is known.
+/// Sign of a bound, where something else than the server limited one of the two; of both, nothing is known.
 fn bound_sign(ratio: &Ratio) -> &'static str {
     match (ratio.at_most, ratio.at_least) {
         (false, false) => "",
@@ -121,7 +121,7 @@ fn bound_sign(ratio: &Ratio) -> &'static str {
     }
 }
 
-/// How a check ended: its interval lies within what is allowed, beyond it, or tells neither.
+/// Mark of a check: its interval lies within the allowed range, beyond it, or across an end.
 pub fn mark(lies: Lies) -> &'static str {
     match lies {
         Lies::Within => "✓",

@@ -16,17 +16,16 @@ use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
 use super::document::{Chart, Content, Document, Medium, Section};
 
-/// The curve of sessions that each request renews.
+/// Name of the curve of sessions that each request renews.
 const RENEWED: &str = "renewed by each hit (TLS 1.3 tickets)";
 
-/// Names with their values; a value without a name goes on with the one before.
+/// Names with their values; an empty name continues the one before.
 type Facts = Vec<(String, String)>;
 
 fn fact(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())
 }
 
-/// The document of a workload.
 pub fn workload(summary: &Summary) -> Document {
     let hits = summary.hits.max(1) as f64;
     let bytes = |bytes: u64, each: &Sizes| format!("{}: {}", format_binary_bytes(bytes as f64), sizes(each));
@@ -67,7 +66,7 @@ pub fn workload(summary: &Summary) -> Document {
     Document::from_sections([Section::default().with(Content::Facts(facts)), circumstances::warnings(warnings)])
 }
 
-/// What was found in a log that is replayed.
+/// Contents of a log that is replayed.
 fn replayed_log(log: &LogSummary) -> Facts {
     let mut facts = used(&log.read);
     facts.push(fact("replayed as", listed(&log.replayed_as)));
@@ -86,7 +85,7 @@ fn replayed_log(log: &LogSummary) -> Facts {
     facts
 }
 
-/// The document of a log: what it says about session reuse.
+/// What a log says about session reuse.
 pub fn log(scan: &LogScan) -> Document {
     let estimated = if scan.users_exact { "" } else { " (estimated to 0.8 %)" };
     let lifetime = match scan.session_lifetime_s {
@@ -160,7 +159,7 @@ fn sizes(sizes: &Sizes) -> String {
     format!("mean {mean}, half up to {p50}, 90 % up to {p90}, 99 % up to {p99}, largest {max}")
 }
 
-/// The reuse at the lifetime that servers have by default, in a sentence.
+/// Reuse at the default lifetime of servers, in a sentence.
 fn answer(reuse: &Reuse) -> String {
     let at_300_s = reuse.rows.iter().find(|row| row.lifetime_s == 300);
     let percent = at_300_s.and_then(|row| row.percent_by_limit.last()).copied().unwrap_or_default();
@@ -172,7 +171,7 @@ fn limits(reuse: &Reuse, any: &str) -> Vec<String> {
     reuse.limits.iter().map(|limit| limit.map_or(any.to_owned(), |limit| format!("{limit} hits"))).collect()
 }
 
-/// Percents of a lifetime, with the name of each.
+/// Percentages of a lifetime, in the order of the columns.
 fn percents(row: &Row) -> impl Iterator<Item = f64> {
     row.percent_by_limit.iter().copied().chain([row.percent_renewed])
 }
@@ -187,10 +186,9 @@ fn reuse_table(reuse: &Reuse) -> Section {
     Section::titled("", "percent reuse (1 - full handshakes / hits), if a session").rows(rows)
 }
 
-/// What each lifetime of a session gains, and for how long a theft opens what was recorded before.
-///
-/// `keys_change_s`: the time for which a ticket key makes tickets, seconds; `None`: as long as a session lasts.
-/// `saved`: names of costs, each with the part of the CPU time that is saved at each lifetime.
+/// Gain of each session lifetime, and the time for which a theft opens recorded traffic. `keys_change_s`: time for
+/// which a ticket key makes tickets, seconds; `None`: as long as a session. `saved`: names of costs with the saved part
+/// of the CPU time by lifetime.
 pub fn lifetimes(of: &[Lifetime], keys_change_s: Option<u32>, saved: &[(String, Vec<Estimate>)]) -> Section {
     let numbered: Vec<(usize, &Lifetime)> = of.iter().enumerate().collect();
     let opened = |lifetime_s: u32| match lifetime_s.saturating_add(keys_change_s.unwrap_or(lifetime_s)) {

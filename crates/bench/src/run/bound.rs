@@ -4,22 +4,19 @@ use std::time::{Duration, Instant};
 
 use tlsdyno_record::model::Measure;
 
-/// So long the first sweep or round may take where less was asked for: before it there is nothing to tell.
+/// Time for the first sweep or round where less was asked for: before it there are no results.
 const FIRST_RESULT: Duration = Duration::from_secs(10);
-/// The same as a multiple of a longer time.
+/// `FIRST_RESULT` as a multiple of a longer measuring time.
 const FIRST_RESULT_TIMES: f64 = 1.1;
-/// So long servers are started and checked for a first look, which has no blocks.
+/// Maximum time to start and check servers for a first look, which has no blocks.
 const PREPARING_OF_A_FIRST_LOOK: Duration = Duration::from_secs(25);
-/// The least of it for anything longer.
+/// Minimum of the time to start and check servers, for anything longer.
 const PREPARING: Duration = Duration::from_secs(60);
 
-/// The time of the machine, or of a test.
 pub trait Clock {
-    /// Now.
     fn now(&self) -> Instant;
 }
 
-/// The machine's.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineClock;
 
@@ -29,11 +26,11 @@ impl Clock for MachineClock {
     }
 }
 
-/// The time of measuring.
+/// Limit of the measuring time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     pub(super) started: Instant,
-    /// How long it may take.
+    /// Requested measuring time.
     pub(super) time: Duration,
     /// A sweep or a round is complete.
     pub(super) has_result: bool,
@@ -44,19 +41,19 @@ impl Bound {
         Bound { started, time, has_result: false }
     }
 
-    /// When measuring ends, whatever is under way. Before the first result it has a little more time.
+    /// End of measuring, even within a slice. Later before the first result.
     pub(super) fn end(&self) -> Instant {
         let first = self.time.mul_f64(FIRST_RESULT_TIMES).max(FIRST_RESULT);
         self.started + if self.has_result { self.time } else { first }
     }
 
-    /// What is left of the time that was asked for.
+    /// Rest of the requested time.
     pub(super) fn left(&self, now: Instant) -> Duration {
         self.time.saturating_sub(now - self.started)
     }
 }
 
-/// How long servers may be started and checked for an experiment: those that were not begun by then are left out.
+/// Maximum time to start and check servers: those that were not begun by then are left out.
 pub(super) fn preparing_most(measure: &Measure) -> Duration {
     match measure.blocks {
         false => PREPARING_OF_A_FIRST_LOOK,

@@ -25,18 +25,15 @@ use super::own_command;
 use crate::run::schedule::{ROUNDS_MIN, TURNS_MAX};
 pub use configuration::check_accelerator;
 
-/// What an experiment with one server is made of, checked.
+/// Parsing and checks of experiments with one server.
 pub trait CheckExperiment: Sized {
-    /// Reads an experiment file that extends no other and lies in `directory`: relative paths are relative to the file.
+    /// An experiment file that extends no other; its relative paths start at `directory`.
     fn from_toml(text: &str, directory: &Path) -> Result<Experiment>;
 
-    /// Fills in what follows from what a file says. A path of a log or a recording is relative to `directory`.
-    ///
-    /// # Errors
-    /// It asks for what cannot be.
+    /// Fills in what follows from the file, whose relative paths start at `directory`, and refuses impossible values.
     fn complete(&mut self, directory: &Path) -> Result<()>;
 
-    /// Checks everything that can be known before anything is started.
+    /// Checks everything that is known before servers start.
     fn check(&self) -> Result<()>;
 }
 
@@ -86,10 +83,7 @@ impl CheckExperiment for Experiment {
     }
 }
 
-/// Sessions as a server of an experiment with so many workers can have them.
-///
-/// # Errors
-/// What it has instead, or which server has what is wanted.
+/// Fails where a server with so many workers cannot have these sessions; the error names alternatives.
 pub fn check_sessions(experiment: &Experiment, server: ServerName, tls: &Tls, workers: u32) -> Result<()> {
     let server = if server.is_users_own() { own_command::server_of(experiment) } else { server };
     let wanted = Wanted {
@@ -118,13 +112,13 @@ fn check_measure(measure: &Measure) -> Result<()> {
     expect("measure.rounds", rounds, rounds >= ROUNDS_MIN, &least)
 }
 
-/// Refuses a number of `key` that is not among those that are expected.
+/// Refuses a number of `key` unless `is_among`; `expected` describes the allowed numbers.
 fn expect(key: &str, number: impl Display, is_among: bool, expected: &str) -> Result<()> {
     ensure!(is_among, "`{key} = {number}`: expected {expected}");
     Ok(())
 }
 
-/// Whether a network can be between the load and the servers, where there is one.
+/// Fails where the load cannot go through the experiment's emulated network.
 fn check_network(experiment: &Experiment) -> Result<()> {
     let Some(network) = &experiment.network else { return Ok(()) };
     network.check().map_err(anyhow::Error::msg)?;
@@ -155,7 +149,7 @@ fn check_methods(experiment: &Experiment) -> Result<()> {
     Ok(())
 }
 
-/// One library, or two.
+/// At most two libraries, with no contradiction.
 fn check_libraries(experiment: &Experiment) -> Result<()> {
     let libraries = &experiment.server.libraries;
     let named: BTreeSet<&PathBuf> = experiment.configurations.iter().filter_map(|of| of.library.as_ref()).collect();

@@ -24,38 +24,34 @@ use super::schedule::{Schedule, Work, pieces, requests_of_users};
 use super::testbed::Testbed;
 use super::verify::{death, is_dead, reuse_warning, verify_requests};
 
-/// Requests of a block. A warm-up is one block, for the first handshakes of each process fetch and allocate what later
-/// ones find.
+/// Requests of a block. A warm-up is one block: the first handshakes of each process fetch and allocate what later ones
+/// reuse.
 const BLOCK_REQUESTS: u64 = 32;
-/// Rounds. Their spread says how well the counts repeat; from more nothing more is learned.
+/// Number of rounds. Their spread shows how well the counts repeat, which more rounds would not improve.
 const ROUNDS: u32 = 2;
-/// How long a request may stand still, milliseconds.
+/// Timeout of a request, milliseconds.
 const TIMEOUT_MS: u64 = 60_000;
 
-/// The configurations under callgrind.
+/// Configurations under callgrind.
 pub struct Counting {
     load: LoadProcess,
     testbed: Testbed,
-    /// Of each configuration with a server of its own.
+    /// By configuration, for those with a server of their own.
     callgrind: BTreeMap<usize, Callgrind>,
     check: ModeCheck,
-    /// The same in every block.
     work: Work,
-    /// All that were counted so far, whatever configuration they fell into.
+    /// Calls that renew blinding values, over all blocks and configurations.
     renewals: Calls,
 }
 
 impl Counting {
-    /// Fails where nothing can be counted.
-    ///
-    /// # Errors
-    /// The remedy.
+    /// Fails with the remedy where nothing can be counted.
     pub fn require() -> Result<()> {
         Callgrind::require()
     }
 
-    /// Starts all servers under callgrind. Configurations that the record has already are counted as they are; where
-    /// it has none they are checked and added.
+    /// Starts all servers under callgrind. Configurations in the record are counted as they are; if it has none, they
+    /// are checked and added.
     pub fn start(
         experiment: &Experiment,
         cpus: Cpus,
@@ -94,7 +90,7 @@ impl Counting {
         Ok(Counting { load, testbed, callgrind, check, work: piece.into(), renewals })
     }
 
-    /// What the server of this configuration has executed since the last call, once it has come to rest.
+    /// Work by function since the last call, once the server of this configuration has come to rest.
     fn dump(&mut self, index: usize) -> Result<ByFunction> {
         let host = self.testbed.host(index);
         let name = self.testbed.servers[host].model.name.clone();

@@ -4,12 +4,9 @@ use anyhow::{Result, ensure};
 pub use tlsdyno_base::affinity::{allowed, stay_on};
 use tlsdyno_record::model::Processors;
 
-/// The choice, with what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// CPU of the server under test.
     pub server: usize,
-    /// CPU of the load process.
     pub load: usize,
 }
 
@@ -19,31 +16,30 @@ impl Cpus {
         self.server == self.load
     }
 
-    /// CPU of servers that the server under test needs beside it (a proxy's backend, a cache): one that is neither
-    /// among the `server`'s nor the load's, else the load's, so that the server under test has its own for itself.
+    /// CPU of servers beside the server under test (a proxy's backend, a cache): not one of `server`, nor the load's if
+    /// possible, so that the server under test has its CPUs alone.
     pub fn companion(self, server: &[usize], allowed: &[usize]) -> usize {
         let free = allowed.iter().copied().find(|cpu| !server.contains(cpu) && *cpu != self.load);
         free.unwrap_or(self.load)
     }
 }
 
-/// Where the server of one configuration runs, and what that leaves.
+/// CPUs of the server of one configuration, and the capacity of both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
-    /// CPUs of the server, as many as it has processors.
+    /// As many as the configuration has processors.
     pub server: Vec<usize>,
-    /// Quota of CPU time for all of the server, in CPUs, where its processors are slower than real ones.
+    /// Limit of the server's CPU time, in CPUs, where its processors are slower than real ones.
     pub quota_cpus: Option<f64>,
-    /// CPU time that the server can have, in CPUs.
+    /// Maximum CPU time of the server, in CPUs.
     pub server_cpus: f64,
-    /// CPU time that the load can have beside a saturated server, in CPUs.
+    /// Maximum CPU time of the load beside a saturated server, in CPUs.
     pub load_cpus: f64,
 }
 
 impl Placement {
-    /// How long the machine takes for what used so much of the server's CPU time: no less than its quota lasts. A quota
-    /// that stood idle has a period's time in hand, so that work which begins then is over up to a period sooner than
-    /// its machine could do it: 20 ms of work in as little as half the time.
+    /// Elapsed time on the emulated machine: at least as long as the quota needs for this CPU time. An idle quota has a
+    /// period's time in hand, so that 20 ms of work can end in half the time.
     pub fn elapsed_ns(&self, elapsed_ns: u64, server_cpu_ns: u64) -> u64 {
         self.quota_cpus.map_or(elapsed_ns, |cpus| elapsed_ns.max((server_cpu_ns as f64 / cpus) as u64))
     }
@@ -83,7 +79,7 @@ pub fn place(cpus: Cpus, allowed: &[usize], processors: Option<Processors>) -> R
     })
 }
 
-/// Chooses the first allowed CPU for the server and the last for the load, unless told otherwise.
+/// The first allowed CPU for the server and the last for the load, unless others are given.
 pub fn choose(allowed: &[usize], server: Option<usize>, load: Option<usize>) -> Result<Cpus> {
     for (cpu, flag) in [(server, "--server-cpu"), (load, "--load-cpu")] {
         if let Some(cpu) = cpu {

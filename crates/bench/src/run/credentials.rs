@@ -10,30 +10,23 @@ use tlsdyno_record::model::{CertificateKind, Tls};
 use tlsdyno_servers::{CertificateFiles, ServerTls, certificates};
 use tlsdyno_tls::{Effort, Settings};
 
-/// The name that certificates are made for and clients ask for.
+/// The name in certificates, for which clients ask.
 pub const HOST: &str = "localhost";
 
-/// A certificate with its key and the root that clients trust.
+/// A certificate, its key and the root that clients trust.
 pub struct Credentials {
-    /// The files.
     pub files: CertificateFiles,
-    /// The root, DER.
+    /// DER.
     root: Vec<u8>,
 }
 
 impl Credentials {
-    /// Makes them in a folder of their own in `directory`.
-    ///
-    /// # Errors
-    /// The files cannot be written.
+    /// In a new directory below `directory`.
     pub fn create(kind: CertificateKind, directory: &Path) -> Result<Credentials> {
         Credentials::with_chain(kind, 1, directory)
     }
 
-    /// The same with so many certificates in its chain, the root not counted.
-    ///
-    /// # Errors
-    /// The files cannot be written.
+    /// `length`: number of certificates in the chain, without the root.
     pub fn with_chain(kind: CertificateKind, length: u32, directory: &Path) -> Result<Credentials> {
         let own = directory.join(format!("certificate-{kind}-{length}"));
         tlsdyno_servers::run_directory::make_passable(&own)?;
@@ -42,7 +35,6 @@ impl Credentials {
         Ok(Credentials { files, root })
     }
 
-    /// The settings of a server.
     pub fn server_tls(&self, tls: &Tls) -> ServerTls {
         ServerTls {
             versions: vec![tls.version],
@@ -58,7 +50,6 @@ impl Credentials {
         }
     }
 
-    /// The settings of a client with no stage off.
     pub fn client_settings(&self, tls: &Tls, effort: Effort) -> Settings {
         Settings {
             versions: vec![tls.version],

@@ -30,31 +30,31 @@ use super::sliced::{Failed, TimeOfSlices};
 use super::testbed::Testbed;
 use watch::{Band, Watch};
 
-/// Shortest and longest interval of a mode.
+/// Minimum and maximum length of an interval.
 const INTERVAL_MS: [u64; 2] = [20, 100];
-/// How long a round is: after each it is shown how far measuring is.
+/// Length of a round, after which progress is shown.
 const ROUND: Duration = Duration::from_secs(10);
-/// A second computation of everything makes the server use twice the CPU time: of an interval with anything doubled, no
-/// more than this part can have been added.
+/// Maximum part of CPU time that doubling may add in an interval: a second computation of everything doubles the
+/// server's CPU time.
 const ADDED_MOST: f64 = 0.5;
 
-/// The server and whoever watches it.
+/// A server under its users' traffic, with its watch.
 pub struct Foreign<'a> {
     testbed: Testbed,
-    /// The configuration whose server it is: nothing doubled.
+    /// Index of the configuration with the server: nothing doubled.
     host: usize,
     watch: Watch,
     clocks: ProcessClocks,
     at_most: f64,
     random: SplitMix64,
     began: Instant,
-    /// CPU time that can have been added so far, and all CPU time, nanoseconds.
+    /// Maximum CPU time added so far, nanoseconds; then all CPU time.
     added_most_ns: f64,
     used_ns: f64,
     stop: &'a AtomicBool,
 }
 
-/// What the server had done up to some moment.
+/// Counters of a server at one moment.
 #[derive(Clone, Copy)]
 struct Moment {
     at: Instant,
@@ -108,14 +108,13 @@ impl<'a> Foreign<'a> {
         self.testbed.instance(self.host).context("the server does not run").or_fault(Fault::Server)
     }
 
-    /// `None`: a process has ended meanwhile, so that its clock is gone.
     fn moment(&self) -> Result<Option<Moment>> {
         let cpu_ns = self.clocks.read_ns();
         let counted = self.doubling()?.counters()?;
         Ok(cpu_ns.map(|cpu_ns| Moment { at: Instant::now(), cpu_ns, counted }))
     }
 
-    /// One interval in this configuration's mode; `None`: processes came or went in it.
+    /// One interval in this configuration's mode; `None`: processes started or ended in it.
     fn interval(&mut self, index: usize) -> Result<Option<Interval>> {
         self.testbed.enter_mode(index)?;
         let Some(before) = self.moment()? else { return self.look_again() };
@@ -137,7 +136,7 @@ impl<'a> Foreign<'a> {
         Ok(Some(interval))
     }
 
-    /// After a reload there are other processes.
+    /// Follows the processes after a reload.
     fn look_again(&mut self) -> Result<Option<Interval>> {
         self.clocks = ProcessClocks::new(self.instance()?.pids());
         self.refuse_dead()?;
@@ -152,12 +151,11 @@ impl<'a> Foreign<'a> {
         }
     }
 
-    /// Whether one more interval of a doubling mode stays within what may be added.
+    /// One more interval of a doubling mode keeps within the limit.
     fn may_double(&self) -> bool {
         self.added_most_ns < self.at_most * (self.used_ns - self.added_most_ns)
     }
 
-    /// Nothing is doubled any more.
     fn end(&self) {
         if let Ok(doubling) = self.doubling() {
             // Without it the doubling ends with the heartbeat.
@@ -246,7 +244,7 @@ fn configuration(name: &str, role: Role, host: Option<usize>) -> Configuration {
     Configuration { role, host_number: host, ..Configuration::setting(name, true, Vec::new()) }
 }
 
-/// What the doubler counted, by kind of call.
+/// Counters of the doubler, by kind of call.
 fn counts(counted: DoublingCounters) -> [u64; of_interval::LENGTH] {
     let mut counts = [0; of_interval::LENGTH];
     for (stage, name, [calls, doubled]) in counted.of_stages() {

@@ -10,30 +10,30 @@ use tlsdyno_servers::driver_of;
 
 use super::testbed::Testbed;
 
-/// Most servers of one configuration that are started at a time.
+/// Maximum number of servers of one configuration that are started in advance.
 const POOL_MAX: u32 = 16;
-/// The same of servers with a process for each connection: every look at who runs walks over all of them.
+/// `POOL_MAX` of servers with a process for each connection: every look at running processes visits all of them.
 const POOL_MAX_OF_MANY_PROCESSES: u32 = 4;
 
-/// How they are started: several at a time, in advance.
+/// Starts several servers in advance, to replace measured ones.
 #[derive(Clone, Copy, Debug)]
 pub struct FreshServers {
-    /// Servers of one configuration that are started at a time.
+    /// Servers of one configuration that are started in advance.
     pub pool_size: u32,
-    /// Time to start one.
+    /// Time to start one server.
     pub time_to_start: Duration,
 }
 
 impl FreshServers {
-    /// For servers of this kind that are measured in so many rounds; `None`: in as many as there is time for.
+    /// `rounds`: planned rounds; `None`: as many as fit into the time.
     pub fn new(kind: ServerName, rounds: Option<u32>) -> FreshServers {
         let many_processes = driver_of(kind).capabilities.is_some_and(|can| can.process_per_connection);
         let most = if many_processes { POOL_MAX_OF_MANY_PROCESSES } else { POOL_MAX };
         FreshServers { pool_size: rounds.unwrap_or(most).min(most), time_to_start: Duration::ZERO }
     }
 
-    /// Fills the pools of these configurations with new servers. After `until` one of each is the last, and
-    /// the pools are that much smaller.
+    /// Fills the pools of these configurations. Starts at most one more server of each after `until`, and reduces the
+    /// pool size to that.
     pub fn start(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>, until: Option<Instant>) -> Result<()> {
         let began = Instant::now();
         let mut started = 0;
@@ -47,7 +47,7 @@ impl FreshServers {
         Ok(())
     }
 
-    /// Time that filling them will take; nothing while each has as many as are `wanted`.
+    /// Predicted time to fill the pools; 0 while each has the `wanted` number.
     pub fn time(&self, testbed: &Testbed, indices: &BTreeSet<usize>, wanted: impl Fn(usize) -> usize) -> Duration {
         match indices.iter().any(|&index| testbed.servers[index].pool.unmeasured() < wanted(index)) {
             true => self.time_to_start * self.pool_size * indices.len() as u32,

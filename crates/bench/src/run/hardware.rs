@@ -15,9 +15,9 @@ use tlsdyno_sys::thread_cpu_ns;
 
 use super::preflight::Check;
 
-/// CPU time over which the rate of private-key operations is measured, nanoseconds for each of [`BATCHES`].
+/// CPU time for measuring the rate of private-key operations, nanoseconds for each of [`BATCHES`].
 const BATCH_NS: u64 = 20_000_000;
-/// The median of so many batches counts.
+/// Number of batches, whose median counts.
 const BATCHES: usize = 7;
 
 /// Workers beyond the processors for each operation done at once, where a worker waits for its operation. At the
@@ -25,8 +25,8 @@ const BATCHES: usize = 7;
 /// reading a third of them full handshakes; 330 operations a second): then more than eight are seldom there at once.
 const WAITING_EACH: u32 = 8;
 
-/// What the provider shall do in a server of this configuration. `key` is its private key in PEM; `cpu` is where its
-/// rate is measured, if an accelerator is declared by it. `machines` are the experiment's.
+/// Settings of the provider in this configuration's server. `key`: private key in PEM; `cpu`: where the rate of its
+/// operation is measured for a declared accelerator; `machines`: of the experiment.
 pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cpu: usize) -> Result<Hardware> {
     let burn_instructions = model.burn_instructions.unwrap_or(0);
     let with = |accelerator| Hardware { accelerator, burn_ns: model.burn_ns(), burn_instructions };
@@ -39,9 +39,9 @@ pub fn hardware(model: &ConfigurationModel, machines: &[Machine], key: &Path, cp
     Ok(with(Some(engines(accelerator, model.processors.unwrap_or_default(), own_ns))))
 }
 
-/// A card of the papers. `speed`: the part of a processor here that the paper's processor is; `own_ns`: CPU time of one
-/// operation on a whole one. A quota lets that CPU time be, so that what the card leaves of it is the same on all
-/// machines, as the card's own time is.
+/// A card of the papers. `speed`: speed of the paper's processor as a part of ours; `own_ns`: CPU time of one operation
+/// at full speed. A quota does not change that CPU time, so that what the card leaves of it is, like the card's own
+/// time, the same on all machines.
 fn of_card(card: Card, engines: u32, speed: f64, own_ns: f64) -> Hardware {
     let all_ns = own_ns / speed * card.beside().0 / card.operations_per_s();
     let operation_ns = (f64::from(engines) * all_ns).round().max(1.0) as u64;
@@ -49,8 +49,7 @@ fn of_card(card: Card, engines: u32, speed: f64, own_ns: f64) -> Hardware {
     Hardware { accelerator: Some(Engines::one_by_one(engines, operation_ns)), burn_ns, burn_instructions: 0 }
 }
 
-/// The engines of an accelerator. `own_ns`: CPU time of one private-key operation on a whole processor; a slower
-/// processor has a lower rate.
+/// `own_ns`: CPU time of one private-key operation on a whole processor; a slower processor has a lower rate.
 fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> Engines {
     let of_rates = |rates: f64| f64::from(accelerator.engines) * own_ns / processors.speed / rates;
     let operation_ns = match (accelerator.operation_us, accelerator.cpu_rates) {
@@ -62,11 +61,7 @@ fn engines(accelerator: &Accelerator, processors: Processors, own_ns: f64) -> En
     accelerator.batch.map_or(engines, batched)
 }
 
-/// CPU time of one private-key operation, nanoseconds: a signature by the libcrypto of this system, which the servers
-/// use too, in a thread on `cpu`.
-///
-/// # Errors
-/// The key cannot be read, or the thread cannot run there.
+/// CPU time of one signature, nanoseconds, by the system's libcrypto, which the servers use too, in a thread on `cpu`.
 pub fn private_key_ns(key: &Path, cpu: usize) -> Result<f64> {
     let pem = tlsdyno_base::input::read(key, tlsdyno_base::input::TEXT_BYTES_MAX)
         .with_context(|| format!("read the private key {}", key.display()))?;
@@ -95,7 +90,7 @@ fn signatures_ns(key: &PKey<Private>) -> Result<f64> {
     Ok(means[BATCHES / 2])
 }
 
-/// What one full handshake makes the provider count once where this configuration declares it, each with what it shows.
+/// Counters of the provider that one full handshake must raise by one, each with the reason.
 pub fn counted_once(model: &ConfigurationModel) -> Vec<(&'static str, &'static str)> {
     let accelerator = model.accelerator.as_ref();
     let burns = model.burn_us.is_some_and(|us| us > 0.0) || accelerator.is_some_and(|of| of.card.is_some());
@@ -109,7 +104,7 @@ pub fn counted_once(model: &ConfigurationModel) -> Vec<(&'static str, &'static s
     .collect()
 }
 
-/// Whether a quota stops what would use more CPU time.
+/// Checks that a quota stops a process from using more CPU time.
 pub fn quota_check(limit: &Quota) -> Check {
     let name = "the quota of CPU time is in force";
     match limit.exercise() {
@@ -127,7 +122,7 @@ pub fn quota_check(limit: &Quota) -> Check {
     }
 }
 
-/// The emulated hardware of a configuration in words, for the manifest; `None` where everything is real.
+/// For the manifest; `None` where no hardware is emulated.
 pub fn description(
     model: &ConfigurationModel,
     placement: &super::cpus::Placement,
@@ -158,9 +153,8 @@ pub fn description(
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// Processes or threads of the server: as many as the configuration says, else as processors. Where each operation of
-/// an accelerator blocks one, more for those that wait, so that the processors are not idle meanwhile (as Apache's many
-/// processes were not in Coarfa et al. 2006).
+/// Processes or threads of the server: as configured, else one per processor. Where each operation of an accelerator
+/// blocks one, more, so that processors stay busy (as by Apache's many processes in Coarfa et al. 2006).
 pub fn workers(model: &ConfigurationModel) -> u32 {
     if let Some(workers) = model.workers {
         return workers;

@@ -10,47 +10,36 @@ use tlsdyno_native::{
 use tlsdyno_record::model::ConfigurationModel;
 use tlsdyno_tls::Stage;
 
-/// The libraries in a server that count what handshakes call.
 #[derive(Default)]
 pub struct Instruments {
-    /// The provider.
     pub provider: Option<Injection>,
-    /// The shim.
     pub shim: Option<ShimInjection>,
-    /// The doubler.
     pub doubler: Option<Doubling>,
 }
 
-/// What they have counted up to some moment, or since an earlier one. `None`: the library is not in the server.
+/// Counters up to a moment, or since an earlier one. `None`: the library is not in the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// By the provider.
     pub provider: Option<Counters>,
-    /// By the shim.
     pub shim: Option<ShimCounters>,
-    /// By the doubler.
     pub doubler: Option<DoublingCounters>,
 }
 
 impl Instruments {
-    /// What must be mapped in every worker: what it is, and its library.
+    /// Libraries that must be mapped in every worker, each with its name in messages.
     pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
         let all = [("provider", self.provider.as_deref()), ("shim", self.shim.as_deref())];
         let all = all.into_iter().chain([("doubler", self.doubler.as_deref())]);
         all.filter_map(|(name, library)| Some((name, library?.library_path().to_owned()))).collect()
     }
 
-    /// What a server needs to load them. Provider and doubler are never both there.
+    /// What a server needs to load the libraries. Provider and doubler exclude each other.
     pub fn handed(&self) -> Handed {
         let wrapping = self.provider.as_deref().or(self.doubler.as_deref());
         let [wrapping, shim] = [wrapping, self.shim.as_deref()].map(|of| of.map(Unpacked::handed).unwrap_or_default());
         wrapping.and(shim)
     }
 
-    /// Lets the server be as this configuration says, from its next connection on.
-    ///
-    /// # Errors
-    /// The memory shared with it cannot be written.
     pub fn set_mode(&self, mode: &ConfigurationModel) -> Result<()> {
         if let Some(shim) = &self.shim {
             shim.set_mode(mode.noop)?;
@@ -63,10 +52,6 @@ impl Instruments {
         provider.set_mode(mode.noop)
     }
 
-    /// What was counted until now.
-    ///
-    /// # Errors
-    /// The memory shared with the server cannot be read.
     pub fn counted(&self) -> Result<Counted> {
         Ok(Counted {
             provider: self.provider.as_ref().map(Injection::counters).transpose()?,
@@ -75,10 +60,7 @@ impl Instruments {
         })
     }
 
-    /// The same once it stands still: the server may still be busy with the end of an earlier connection.
-    ///
-    /// # Errors
-    /// As [`Instruments::counted`].
+    /// Counters once they stand still: the server may still be busy with the end of an earlier connection.
     pub fn settled(&self) -> Result<Counted> {
         const PAUSE: Duration = Duration::from_millis(5);
         const PAUSES_MAX: u32 = 40;
@@ -97,10 +79,7 @@ impl Instruments {
         Ok(counted)
     }
 
-    /// Whether handshakes went through the OpenSSL that the server has mapped. `None`: what is in there would not tell.
-    ///
-    /// # Errors
-    /// As [`Instruments::counted`].
+    /// Whether handshakes went through the OpenSSL that the server has mapped. `None`: no library would show it.
     pub fn saw_handshakes(&self) -> Result<Option<bool>> {
         let counted = self.counted()?;
         let counts_kdf = self.provider.as_ref().is_some_and(|provider| provider.stages().contains(Stage::Kdf));
@@ -115,7 +94,7 @@ impl Instruments {
 }
 
 impl Counted {
-    /// What was counted after `earlier`.
+    /// Difference from an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Counted) -> Counted {
         Counted {
@@ -126,7 +105,7 @@ impl Counted {
     }
 }
 
-/// What a configuration computes twice.
+/// Stages that a configuration computes twice.
 pub fn doubled_by(model: &ConfigurationModel) -> Doubled {
     Doubled { stages: model.doubled.unwrap_or_default(), copies: model.copies }
 }

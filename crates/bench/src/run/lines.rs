@@ -5,19 +5,17 @@ use std::time::{Duration, Instant};
 
 use tlsdyno_base::random::SplitMix64;
 
-/// What fits into a first-level cache, with room for what else a process needs. It is still there after a moment,
-/// unless somebody else uses that cache.
+/// Size that fits into a first-level cache beside a process's other data.
 pub const FIRST_LEVEL_BYTES: usize = 24 << 10;
-/// A cache line holds so many bytes on most machines.
+/// Size of a cache line on most machines.
 const LINE_BYTES: usize = 64;
 const PLACES_PER_LINE: usize = LINE_BYTES / size_of::<u32>();
 
-/// Each line names the next, so that a load waits for the one before, and no prefetcher foresees it.
+/// Each line contains the index of the next, so that loads are dependent, and no prefetcher foresees them.
 #[derive(Debug)]
 pub struct Lines(Vec<u32>);
 
 impl Lines {
-    /// As many lines as make up so many bytes; at least one.
     pub fn of_bytes(bytes: usize) -> Lines {
         let places = bytes.max(LINE_BYTES) / size_of::<u32>();
         let mut order: Vec<usize> = (0..places).step_by(PLACES_PER_LINE).collect();
@@ -32,12 +30,11 @@ impl Lines {
         Lines(memory)
     }
 
-    /// How many there are.
     pub fn count(&self) -> u32 {
         (self.0.len() / PLACES_PER_LINE) as u32
     }
 
-    /// How long so many loads take. They begin with the same line each time.
+    /// Time of so many dependent loads, which always begin with the same line.
     pub fn time_of(&self, loads: u32) -> Duration {
         let began = Instant::now();
         black_box((0..loads).fold(0, |place, _| self.0[place as usize]));

@@ -22,52 +22,49 @@ use tlsdyno_traffic::machines::carried::{self, Packer};
 
 use super::schedule::Work;
 
-/// A running `tlsdyno load --job`.
+/// A process of `tlsdyno load --job`.
 pub struct LoadProcess {
     child: Child,
     commands: Option<ChildStdin>,
     replies: BufReader<ChildStdout>,
     stores: Stores,
-    /// Users in the workload.
     pub users: u32,
-    /// Requests in it.
     pub requests: u32,
-    /// Addresses that connections come from, where workers elsewhere make them.
+    /// Source addresses of connections from workers on other machines.
     pub sources: Vec<IpAddr>,
-    /// How long a word to the furthest of these workers and its answer take, or a packet and its answer in a network,
-    /// nanoseconds.
+    /// Round-trip time to the furthest worker, or through an emulated network, nanoseconds.
     trip_ns: u64,
-    /// Loops of these workers, or 1: users that a load has at least.
+    /// Number of loops over all workers, or 1: a load needs at least as many users.
     pub loops: u32,
-    /// It has others make the load, who may be lost.
+    /// Workers, which may be lost, make the load.
     is_by_workers: bool,
 }
 
-/// Which sessions clients have when a run begins.
+/// Sessions of clients at the start of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sessions {
-    /// None.
     New,
-    /// Those of the last run of this target that kept them.
+    /// Sessions of the target's last run that kept them.
     Kept,
-    /// The run is a slice: those that earlier slices of this target have left in this store.
+    /// For a slice: sessions that earlier slices of this target left in the store with this number.
     OfSlices(u32),
 }
 
-/// How long a load process has to end that has nobody else to end.
+/// Maximum time for a load process without workers to end.
 const GRACE: Duration = Duration::from_millis(500);
-/// The same of one with workers, and what started these.
+/// Maximum time for a load process with workers, and for what started them, to end.
 const GRACE_OF_WORKERS: Duration = Duration::from_secs(20);
-/// A slice has so many round trips to the workers, or in a network, at least.
+/// Minimum length of a slice in round trips to workers, or through an emulated network.
 const TRIPS_OF_SLICE: u64 = 50;
-/// And this many microseconds: the server rests for a few milliseconds before it.
+/// Minimum length of a slice with workers or a network, microseconds: the server rests for a few milliseconds before
+/// it.
 const SLICE_US_MIN: u64 = 20_000;
-/// How often it is looked whether it has.
+/// Interval of polling for the end.
 const LOOKED: Duration = Duration::from_millis(10);
 
 impl LoadProcess {
-    /// Writes the job into `directory`, starts the process pinned to `cpu` and waits until it is ready. The plans are
-    /// of one workload, whose connections may close at different times.
+    /// Writes the job into `directory`, starts the process on `cpu` and waits until it is ready. All plans have one
+    /// workload, but may close connections at different times.
     pub fn start(
         plans: &[Plan],
         client: &ClientModel,
@@ -131,14 +128,13 @@ impl LoadProcess {
         Ok(())
     }
 
-    /// The shortest slice that is worth its way to workers, or through a network, and back, microseconds; 0: there is
-    /// no such way.
+    /// Minimum length of a slice with workers or a network, microseconds; 0 without these.
     pub fn slice_us_min(&self) -> u64 {
         let of_trips = TRIPS_OF_SLICE * self.trip_ns / 1_000;
         if self.is_by_workers { SLICE_US_MIN.max(of_trips) } else { of_trips }
     }
 
-    /// Runs one block against a target that listens at `address`, and waits for its outcome.
+    /// Runs one block on a target that listens at `address`, and waits for its outcome.
     pub fn run(&mut self, target: usize, address: SocketAddr, work: &Work, sessions: Sessions) -> Result<Outcome> {
         self.begin(target, address, work, sessions)?;
         self.outcome()
@@ -160,11 +156,8 @@ impl LoadProcess {
         commands.write_all(&line).and_then(|()| commands.flush()).context("the load process has died")
     }
 
-    /// Waits until it is known when a block with a lead-in, which was begun, begins, in nanoseconds of the monotonic
-    /// clock. With workers that lies some 50 ms ahead.
-    ///
-    /// # Errors
-    /// It does not begin.
+    /// Waits for the start time of a block with a lead-in, in nanoseconds of the monotonic clock. With workers it lies
+    /// some 50 ms ahead.
     pub fn begins_ns(&mut self) -> Result<u64> {
         match self.reply()? {
             Reply::Begun { at_ns } => Ok(at_ns),
@@ -172,7 +165,6 @@ impl LoadProcess {
         }
     }
 
-    /// What came of the block that was begun.
     pub fn outcome(&mut self) -> Result<Outcome> {
         let Reply::Outcome { outcome, sources, .. } = self.reply()? else {
             bail!("the load process started anew in mid-run (a fault of tlsdyno)")
@@ -183,8 +175,7 @@ impl LoadProcess {
         Ok(*outcome)
     }
 
-    /// The next reply; what could not be done is an error, with whose fault that is: what is known, or that workers
-    /// are lost.
+    /// The next reply; a failure becomes an error that names whose fault it is, such as lost workers.
     fn reply(&mut self) -> Result<Reply> {
         let mut line = String::new();
         let read = self.replies.read_line(&mut line).context("read from the load process")?;
@@ -205,8 +196,7 @@ impl LoadProcess {
         }
     }
 
-    /// Ends it, with what it has others do: end of input ends the process, and one that does not end by itself is
-    /// killed.
+    /// Ends the process and its workers: end of input ends it, else it is killed.
     pub fn end(&mut self) {
         self.commands = None;
         let grace = if self.is_by_workers { GRACE_OF_WORKERS } else { GRACE };
@@ -224,7 +214,7 @@ impl Drop for LoadProcess {
     }
 }
 
-/// The numbers of the stores of sessions, by target, the address of its server, and whose they are.
+/// Numbers of the stores of sessions, by target, the address of its server, and the store's owner.
 #[derive(Debug, Default)]
 struct Stores {
     known: BTreeMap<(usize, SocketAddr, Option<u32>), u64>,

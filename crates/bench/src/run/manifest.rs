@@ -18,15 +18,15 @@ use tlsdyno_traffic::trace::Summary;
 
 use super::testbed::{ServerUnderTest, Testbed};
 
-/// Of an OpenSSL in a server of somebody else's in which nothing sees handshakes.
+/// Remark on an OpenSSL in a foreign server where no library counts handshakes.
 const NOT_COUNTED: &str = ", which is mapped (whether it did the TLS was not counted)";
 
-/// The CPU of the load, where this machine makes it. Those of workers are not known here.
+/// The load's CPU on this machine; those of workers are not known here.
 pub fn cpus_of_load(workers: Option<&WorkersModel>, cpu: usize) -> Vec<u32> {
     if workers.is_some() { Vec::new() } else { vec![cpu as u32] }
 }
 
-/// Fills in what can be known once the servers run. Unknown texts stay empty.
+/// Fills in what is known once the servers run. Unknown texts stay empty.
 pub fn describe(manifest: &mut Manifest, testbed: &mut Testbed) {
     let experiment = &testbed.experiment;
     manifest.server_cpus = vec![testbed.cpus.server as u32];
@@ -76,7 +76,7 @@ pub fn describe(manifest: &mut Manifest, testbed: &mut Testbed) {
     };
 }
 
-/// All of a few paths, or how many and the first.
+/// A few paths, or their number and the first.
 fn listed(paths: &[String]) -> String {
     const ALL: usize = 5;
     const FIRST: usize = 3;
@@ -86,19 +86,19 @@ fn listed(paths: &[String]) -> String {
     }
 }
 
-/// What is taken for granted of hits and handshakes, in brackets, where flags of the load say nothing of it.
+/// Assumed hits per handshake, in brackets, where no flag determines them.
 fn assumed(experiment: &Experiment) -> String {
     assumption(experiment).map_or_else(String::new, |assumption| format!(" ({assumption})"))
 }
 
-/// The same by itself.
+/// As [`assumed`], without brackets.
 pub fn assumption(experiment: &Experiment) -> Option<String> {
     let load = &experiment.load;
     let is_said = load.requests_per_connection.is_some() || load.reuse_percent.is_some();
     experiment.workload.assumption().filter(|_| !is_said && experiment.foreign_traffic.is_none())
 }
 
-/// What a client saw of a server that is not configured by us: its certificate, and what it calls itself.
+/// What a client saw of a server with a foreign configuration: its certificate, and its name for itself.
 pub fn describe_seen(manifest: &mut Manifest, seen: &Answer) {
     if let Some(certificate) = certificate_text(&seen.chain) {
         manifest.certificate = certificate;
@@ -108,8 +108,8 @@ pub fn describe_seen(manifest: &mut Manifest, seen: &Answer) {
     }
 }
 
-/// Role and size of a chain's own certificate, and what else a handshake carries of it: `p-256 of shop.example, chain
-/// of 2, 2,134 bytes`.
+/// Key and name of a chain's first certificate, and size of the chain: `p-256 of shop.example, chain of 2, 2,134
+/// bytes`.
 fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
     let own = X509::from_der(chain.first()?).ok()?;
     let key = own.public_key().ok()?;
@@ -126,7 +126,7 @@ fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
     Some(format!("{kind}{name}, chain of {}, {} bytes", chain.len(), format_count(bytes as u64)))
 }
 
-/// Takes the values of headers, and what is called a secret, out of a command line: a record may be given to others.
+/// Removes the values of headers and secrets from a command line: a record may be given to others.
 pub fn hide_headers(arguments: &mut [String]) {
     let named = |text: &str| match text.split_once(':') {
         Some((name, _)) if !text.starts_with('@') => format!("{name}: …"),
@@ -153,7 +153,6 @@ pub fn hide_headers(arguments: &mut [String]) {
     }
 }
 
-/// Tool, command line and machine.
 pub fn describe_machine(manifest: &mut Manifest) {
     manifest.tool_version = env!("CARGO_PKG_VERSION").to_owned();
     manifest.command_line = std::env::args().collect();
@@ -164,7 +163,7 @@ pub fn describe_machine(manifest: &mut Manifest) {
     manifest.cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
 }
 
-/// The seed of the workload's random choices, where it makes some.
+/// Seed of the workload's random choices, if it has any.
 pub fn describe_seed(manifest: &mut Manifest, workload: &WorkloadSpec) {
     if let WorkloadSpec::Ecommerce { seed, .. }
     | WorkloadSpec::Department { seed, .. }
@@ -175,7 +174,6 @@ pub fn describe_seed(manifest: &mut Manifest, workload: &WorkloadSpec) {
     }
 }
 
-/// A running server under test.
 pub fn describe_server(manifest: &mut Manifest, description: Description) {
     manifest.server_version = description.version;
     manifest.openssl_version = openssl_of(&description.openssl_libraries);
@@ -184,7 +182,7 @@ pub fn describe_server(manifest: &mut Manifest, description: Description) {
     manifest.cpu_accounting = description.cpu_account;
 }
 
-/// Two libraries of one version: two builds of it may well be what is asked for, and may as well be a mistake.
+/// Warns of two libraries of one version: two builds of it may be wanted, or a mistake.
 pub fn same_version(manifest: &Manifest) -> Option<Warning> {
     let [first, second] = &manifest.libraries[..] else { return None };
     let what = format!("Both libraries say that they are {}", first.version);
@@ -192,7 +190,7 @@ pub fn same_version(manifest: &Manifest) -> Option<Warning> {
     (first.version == second.version).then(|| Warning::new("same_version", what).with_remedy(remedy))
 }
 
-/// What the machine's frequency governor deserves to be said, if it can be read.
+/// Warns of a frequency governor that disturbs measuring, if it can be read.
 pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
     let governor = manifest.governor.as_ref().filter(|governor| *governor != "performance")?;
     let what = format!("the CPU frequency governor is `{governor}`: the clock may change between blocks");
@@ -200,21 +198,21 @@ pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
     Some(Warning::new("governor", what).with_remedy(remedy))
 }
 
-/// What the handshakes of a run negotiated, most frequent first, as `version suite group`.
+/// Negotiated parameters of a run's handshakes, most frequent first, as `version suite group`.
 pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
     let mut texts: Vec<(&String, &u64)> = negotiated.iter().collect();
     texts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// The versions of the libcryptos that the server has mapped: a program may have one of its own beside the system's.
+/// Versions of the libcryptos that the server has mapped: a program may have its own beside the system's.
 fn openssl_of(libraries: &[PathBuf]) -> String {
     let libraries = libraries.iter().filter(|path| is_libcrypto(path));
     let texts: Vec<String> = libraries.map(|path| format!("{} ({})", version_of(path), path.display())).collect();
     texts.join(" and ")
 }
 
-/// Whether a file is a libcrypto by its name.
+/// Judges by the file name.
 pub fn is_libcrypto(file: &Path) -> bool {
     file.file_name().is_some_and(|name| name.to_string_lossy().contains("libcrypto"))
 }
@@ -253,8 +251,8 @@ fn cpu_model() -> String {
     line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, name)| name.trim().to_owned())
 }
 
-/// CPU time that the hypervisor took since boot, nanoseconds, summed over all CPUs (`/proc/stat`, eighth field, USER_HZ
-/// of 100).
+/// CPU time that the hypervisor took since boot, nanoseconds, over all CPUs (`/proc/stat`, eighth field, USER_HZ of
+/// 100).
 pub fn steal_ns() -> u64 {
     const NS_PER_TICK: u64 = 10_000_000;
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -10,16 +10,15 @@ use super::instruments::Counted;
 use super::preflight::shim::counter;
 use super::testbed::ServerUnderTest;
 
-/// What configurations usually do, by which it is seen that one did not.
 #[derive(Debug, Default)]
 pub struct ModeCheck {
-    /// Stages of each configuration whose calls were counted with full handshakes.
+    /// Stages whose calls were counted with full handshakes, by configuration.
     calls: BTreeMap<usize, StageSet>,
 }
 
 impl ModeCheck {
-    /// Why the counters do not show that exactly the stages of this configuration were off or doubled, for exactly the
-    /// connections of `outcome`; `None`: they do, or there are none.
+    /// Says why the counters contradict that exactly the stages of this configuration were off or doubled, for exactly
+    /// the connections of `outcome`; `None`: no contradiction.
     pub fn fault(
         &mut self,
         (index, server): (usize, &ServerUnderTest),
@@ -59,7 +58,7 @@ impl ModeCheck {
         Some(format!("{silent} was off, and yet no call of it was counted"))
     }
 
-    /// Why the doubler's counters do not show that exactly the stages of this configuration were computed twice.
+    /// Says why the doubler's counters contradict that exactly the stages of this configuration were doubled.
     fn doubled_otherwise(
         &mut self,
         (index, server): (usize, &ServerUnderTest),
@@ -89,7 +88,7 @@ impl ModeCheck {
         Some(format!("{silent} was to be computed twice, and yet no call of it was"))
     }
 
-    /// A stage that is not among `seen`, but was in earlier work of this configuration.
+    /// A stage that is not in `seen`, but was in earlier work of this configuration.
     fn missing_of(&mut self, index: usize, seen: StageSet) -> Option<Stage> {
         let usual = self.calls.entry(index).or_insert(seen);
         let silent = usual.iter().find(|stage| !seen.contains(*stage));

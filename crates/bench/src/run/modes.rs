@@ -10,24 +10,23 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use super::own_command;
 
-/// Name of the mode with nothing off, which the others are compared with.
+/// Name of the mode with all stages real, to which the others are compared.
 pub const REFERENCE: &str = "nothing off";
-/// The same of the doubler.
+/// Name of the doubler's mode with nothing doubled.
 const DOUBLER_REFERENCE: &str = "nothing doubled";
 
-/// Why CPU time is told by blocks.
+/// Reason why CPU time is told by blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSlices {
-    /// Nobody would expect slices there.
+    /// Slices make no sense there.
     AsExpected,
-    /// It could be otherwise: why, in words.
+    /// Slices would make sense; the reason in words.
     Because(&'static str),
-    /// Its servers take turns by restart, because they have one port.
+    /// The servers take turns by restart, because they share one port.
     FixedPort,
 }
 
 impl NoSlices {
-    /// What the reader must know of it.
     pub fn told(self) -> Option<Warning> {
         let (why, remedy) = match self {
             NoSlices::AsExpected => return None,
@@ -44,10 +43,7 @@ impl NoSlices {
     }
 }
 
-/// The experiment with configurations that host the others as their modes, where slices can compare them.
-///
-/// # Errors
-/// Why there cannot be slices.
+/// Adds configurations that host the others as their modes, where slices can compare them; else says why not.
 pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     if experiment.measure.slice_us == Some(0) || experiment.measure.fresh_servers {
         return Err(NoSlices::AsExpected);
@@ -98,8 +94,8 @@ pub fn with_host(experiment: &Experiment) -> Result<Experiment, NoSlices> {
     Ok(experiment)
 }
 
-/// For each configuration, the one in whose server it is a mode; `None`: it has a server of its own. On a machine of
-/// one processor it is in the server that it is in without a quota.
+/// For each configuration, the one in whose server it is a mode; `None`: it has its own server. With a quota of one
+/// processor it is in the server that it has without a quota.
 pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     let doubler = position_of_doubler(experiment);
     let host_of = |model: &ConfigurationModel| match is_doubling_mode(model) {
@@ -117,25 +113,25 @@ pub fn hosts(experiment: &Experiment) -> Vec<Option<usize>> {
     experiment.configurations.iter().map(|model| on_machine(model).or_else(|| host_of(model))).collect()
 }
 
-/// The configuration that this one is on a machine.
+/// The configuration of which this is a variant on a machine.
 pub fn base(experiment: &Experiment, model: &ConfigurationModel) -> Option<usize> {
     let name = model.base.as_ref()?;
     experiment.configurations.iter().position(|other| other.name == *name)
 }
 
-/// Whether others are this configuration's server on a machine.
+/// Other configurations are variants of this one on a machine, in its server.
 pub fn is_on_machines(experiment: &Experiment, host: usize) -> bool {
     let all = experiment.configurations.iter().zip(hosts(experiment));
     all.into_iter().any(|(model, of)| of == Some(host) && model.base.is_some())
 }
 
-/// The most CPU time that a mode of this configuration's server burns in each private-key operation, nanoseconds.
+/// Maximum CPU time that a mode of this configuration's server burns in each private-key operation, nanoseconds.
 pub fn burn_ns(experiment: &Experiment, host: usize) -> u64 {
     let modes = experiment.configurations.iter().zip(hosts(experiment)).filter(|(_, of)| *of == Some(host));
     modes.map(|(model, _)| model.burn_ns()).max().unwrap_or(0)
 }
 
-/// The libraries of the configurations: a server has one.
+/// Library of each configuration: a server has only one.
 fn libraries(experiment: &Experiment) -> Vec<Option<PathBuf>> {
     let mut libraries = vec![None];
     for model in &experiment.configurations {
@@ -146,31 +142,31 @@ fn libraries(experiment: &Experiment) -> Vec<Option<PathBuf>> {
     libraries
 }
 
-/// The configuration whose stages can be switched while its server, on this library, runs.
+/// The configuration whose server, on this library, can switch stages while it runs.
 fn position_of_host(experiment: &Experiment, library: &Option<PathBuf>) -> Option<usize> {
     let is_host = |model: &ConfigurationModel| !model.wrapped.is_empty() && model.repeat_of.is_none();
     experiment.configurations.iter().position(|model| is_host(model) && model.library == *library)
 }
 
-/// The configuration in whose server stages can be doubled while it runs.
+/// The configuration whose server can double stages while it runs.
 fn position_of_doubler(experiment: &Experiment) -> Option<usize> {
     let idle = |model: &ConfigurationModel| model.doubled == Some(StageSet::NONE) && !model.copies;
     experiment.configurations.iter().position(|model| idle(model) && is_only_doubling(model))
 }
 
-/// Whether a configuration differs from the untouched server by nothing but what is computed twice.
+/// A configuration differs from the untouched server only by doubled stages.
 fn is_doubling_mode(model: &ConfigurationModel) -> bool {
     let does_something = model.copies || model.doubled.is_some_and(|stages| !stages.is_empty());
     does_something && is_only_doubling(model)
 }
 
-/// Whether nothing but the doubler makes it differ from the untouched server.
+/// A configuration differs from the untouched server only by the doubler.
 fn is_only_doubling(model: &ConfigurationModel) -> bool {
     ConfigurationModel { doubled: None, copies: false, ..model.clone() }.is_untouched()
 }
 
-/// Whether a configuration differs from the untouched server by nothing but what is switched while it runs (stages, CPU
-/// time burnt), or repeats the host of that name.
+/// A configuration differs from the untouched server only by what a running server can switch (stages, CPU time burnt),
+/// or repeats the host of that name.
 fn is_mode(model: &ConfigurationModel, tls: &Tls, host: Option<&str>) -> bool {
     if model.repeat_of.is_some() {
         return model.repeat_of.as_deref() == host;
@@ -182,7 +178,7 @@ fn is_mode(model: &ConfigurationModel, tls: &Tls, host: Option<&str>) -> bool {
     only_stages && changes && !model.noop.contains(Stage::SessionCache) && !splits_cbc(model.noop, tls)
 }
 
-/// Whether it has one half of CBC with MAC-then-encrypt off: libssl asks once for the code that does both.
+/// One half of CBC with MAC-then-encrypt is off: libssl calls one function that does both halves.
 fn splits_cbc(off: StageSet, tls: &Tls) -> bool {
     use Protection::{Aes128CbcSha, Aes128CbcSha256, Aes256CbcSha, Aes256CbcSha256};
     let is_cbc = |protection| [Aes128CbcSha, Aes256CbcSha, Aes128CbcSha256, Aes256CbcSha256].contains(&protection);

@@ -5,33 +5,33 @@ use std::time::{Duration, Instant};
 
 use tlsdyno_base::process_tree::{self, ProcessStat};
 
-/// Less of a CPU than this limits nobody.
+/// Minimum CPU use of another program, per cent of a CPU, that is mentioned.
 const TOLD_PERCENT: f64 = 5.0;
 /// Clock ticks of /proc in a second (USER_HZ).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What processes beside this one and its own used of the server's CPUs while it was measured.
+/// CPU use by other programs on the server's CPUs while it was measured.
 #[derive(Debug, Default)]
 pub struct Neighbours {
-    /// Ticks of all others when the block began.
+    /// Ticks of all other processes at the start of the block.
     before: BTreeMap<(u32, u64), u64>,
     /// Processes that descend from this one. They are not read again: servers with a process for each connection have
-    /// thousands, and reading those twice for each block took longer than short blocks.
+    /// thousands, and reading those twice per block took longer than short blocks.
     own: BTreeSet<u32>,
     began: Option<Instant>,
-    /// Ticks in blocks, of those that were on a CPU of the server when a block ended.
+    /// Ticks within blocks of processes that were on a CPU of the server at the end of a block.
     used: BTreeMap<(u32, u64), u64>,
     measured: Duration,
 }
 
 impl Neighbours {
-    /// A block begins.
+    /// Reads the ticks of all others.
     pub fn block_begins(&mut self) {
         self.before = self.others().iter().map(|process| (identity(process), process.ticks)).collect();
         self.began = Some(Instant::now());
     }
 
-    /// It ends; the server had these CPUs. Who ran on another one took nothing from it.
+    /// `cpus`: of the server. Processes on other CPUs took nothing from it.
     pub fn block_ends(&mut self, cpus: &[usize]) {
         let Some(began) = self.began.take() else { return };
         self.measured += began.elapsed();
@@ -42,7 +42,7 @@ impl Neighbours {
         }
     }
 
-    /// Every process that is neither this one nor its own, nor was when it was first seen.
+    /// Processes that are neither this one nor descend from it.
     fn others(&mut self) -> Vec<ProcessStat> {
         let pids = process_tree::numbers_in("/proc");
         let there: BTreeSet<u32> = pids.iter().copied().collect();
@@ -66,8 +66,8 @@ impl Neighbours {
         }
     }
 
-    /// The one that used most of the server's CPUs in all blocks, by its name and number, and per cent of one CPU;
-    /// `None`: nobody used much.
+    /// Name and id of the process with most time on the server's CPUs in all blocks, and per cent of one CPU; `None`:
+    /// no process used much.
     pub fn busiest(&self) -> Option<(String, f64)> {
         let ((pid, _), ticks) = self.used.iter().max_by_key(|(_, ticks)| **ticks)?;
         let percent = percent_of(*ticks, self.measured);
@@ -83,7 +83,7 @@ fn identity(process: &ProcessStat) -> (u32, u64) {
     (process.pid, process.started_ticks)
 }
 
-/// The program of a process without its directory, and the beginning of its arguments, or its name where it has none.
+/// A process's program without its directory, and the beginning of its arguments; its name where it has none.
 fn title_of(pid: u32) -> String {
     const LETTERS_MAX: usize = 40;
     let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
@@ -110,7 +110,7 @@ mod tests {
         assert!(title_of(std::process::id()).len() > 2);
     }
 
-    /// A shell that only counts, until it has had `ticks` of CPU time.
+    /// A shell that counts until it has used `ticks` of CPU time.
     fn busy(program: &str, arguments: &[&str], ticks: u64) -> std::process::Child {
         let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn().unwrap();
         while process_tree::stat(child.id()).is_some_and(|process| process.ticks < ticks) {

@@ -5,14 +5,14 @@
 
 use tlsdyno_tls::{Stage, StageSet, Suite};
 
-/// What to expect of one stage in one kind of handshake.
+/// Evidence of one stage in one kind of handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occurrence {
-    /// The stage works and the peer sees its result: an unmatched client must fail.
+    /// The peer sees the stage's result: an unmatched client must fail.
     OnTheWire,
-    /// The stage works, but its result cannot be told from the real one: its call counter must move.
+    /// The stage's result cannot be told from a real one: its call counter must increase.
     Hidden,
-    /// The stage does no work here: its call counter must not move.
+    /// The stage does no work here: its call counter must not change.
     Absent,
 }
 
@@ -25,8 +25,7 @@ pub fn occurrence(stage: Stage, suite: Suite, resumed: bool, off: StageSet) -> O
     if occurs { shown(stage, off) } else { Occurrence::Absent }
 }
 
-/// Whether a stage of the provider occurs where the shim has taken the handshake's place; `None`: there is a real
-/// handshake.
+/// Whether a stage of the provider occurs where the shim replaces the handshake; `None`: the handshake is real.
 fn with_shim(stage: Stage, suite: Suite, off: StageSet) -> Option<bool> {
     if off.contains(Stage::Setup) {
         // Records only. The provider knows CBC records by parameters that only libssl gives.
@@ -35,7 +34,7 @@ fn with_shim(stage: Stage, suite: Suite, off: StageSet) -> Option<bool> {
     off.contains(Stage::Handshake).then_some(false)
 }
 
-/// How a stage that occurs shows.
+/// Evidence of a stage that occurs.
 fn shown(stage: Stage, off: StageSet) -> Occurrence {
     let masked = off.contains(Stage::Kdf) && matches!(stage, Stage::KeyAgreement | Stage::Digest);
     if masked || !stage.shows() { Occurrence::Hidden } else { Occurrence::OnTheWire }

@@ -13,7 +13,6 @@ use tlsdyno_servers::installed::Installed;
 use super::observer::Observer;
 use super::preflight::negotiated::Asked;
 
-/// The server command of an experiment as its driver sees it; that of a configuration may be another build.
 pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>) -> CommandSpec {
     let server = experiment.server.clone();
     let of_model = model.and_then(|model| model.server_command.clone());
@@ -28,36 +27,36 @@ pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>)
     }
 }
 
-/// All of them: the experiment's, then those of configurations with another.
+/// The experiment's command, then those of configurations with another one.
 pub fn command_specs(experiment: &Experiment) -> Vec<CommandSpec> {
     let builds = experiment.configurations.iter().filter(|model| model.server_command.is_some());
     let own = experiment.server.kind.is_users_own().then_some(None);
     own.into_iter().chain(builds.map(Some)).map(|model| command_spec(experiment, model)).collect()
 }
 
-/// Whether one of them listens on a port that it chooses itself.
+/// A command listens on a port that it chooses itself.
 pub fn has_fixed_port(experiment: &Experiment) -> bool {
     command_specs(experiment).iter().any(CommandSpec::has_fixed_port)
 }
 
-/// The installed configuration that a copy is made of.
+/// The installed configuration to copy.
 pub fn installed(experiment: &Experiment) -> Option<Installed> {
     command_spec(experiment, None).read_installed().ok().flatten()
 }
 
-/// The server under test: of a copy the one that its configuration is for.
+/// The server under test; of a copy, the server that the configuration is for.
 pub fn server_of(experiment: &Experiment) -> ServerName {
     let kind = experiment.server.kind;
     if kind.is_users_own() { command_spec(experiment, None).installed_server().unwrap_or(kind) } else { kind }
 }
 
-/// What a copy of an installed configuration does otherwise than the original.
+/// Differences of a copy of an installed configuration from the original.
 pub fn told_of_copy(experiment: &Experiment) -> Vec<Warning> {
     let told = installed(experiment).map_or_else(Vec::new, |installed| installed.site.notes());
     told.into_iter().map(|(what, remedy)| Warning::new("copied_configuration", what).with_remedy(remedy)).collect()
 }
 
-/// What the handshakes of a configuration must come to.
+/// Required results of a configuration's handshakes.
 pub fn asked_of(experiment: &Experiment, model: &ConfigurationModel) -> Asked {
     let tls = model.tls.applied(&experiment.tls);
     match experiment.server.kind.is_users_own() {
@@ -66,11 +65,8 @@ pub fn asked_of(experiment: &Experiment, model: &ConfigurationModel) -> Asked {
     }
 }
 
-/// Takes this thread, and all that it starts, to a network without anybody else, where the servers are copies of an
-/// installed configuration that ask nobody and that nobody else loads.
-///
-/// # Errors
-/// Why not.
+/// Moves this thread, and all that it starts, to a network of its own, where the servers are copies of an installed
+/// configuration that make no requests and have no load from outside. Else says why not.
 pub(super) fn network(experiment: &Experiment) -> Result<Apart, String> {
     let why = match experiment {
         Experiment { server, .. } if server.config.is_none() => "it is started as it is",
@@ -82,10 +78,7 @@ pub(super) fn network(experiment: &Experiment) -> Result<Apart, String> {
     Err(why.to_owned())
 }
 
-/// Tells what becomes of whatever these commands do besides answering.
-///
-/// # Errors
-/// An installed configuration cannot be copied.
+/// Warns of side effects of these commands beside answering.
 pub fn tell_effects(
     experiment: &Experiment,
     network: &Result<Apart, String>,
@@ -108,14 +101,14 @@ pub fn tell_effects(
     Ok(())
 }
 
-/// Builds that cannot be switched into each other, but can be up side by side: their CPU time is told by slices.
+/// Compares builds in servers that run side by side: slices tell their CPU time.
 pub fn compares_builds(experiment: &Experiment) -> bool {
     let several = experiment.configurations.iter().any(|model| model.server_command.is_some());
     several && experiment.measure.slice_us != Some(0) && !has_fixed_port(experiment)
 }
 
-/// Whether the server shows a certificate of ours: the copy of an installed one where one is asked for, a command where
-/// it has a place for it.
+/// The server shows a certificate of ours: a copy of an installed configuration where one is asked for, a command where
+/// it has a placeholder for it.
 pub fn shows_ours(command: &CommandSpec, tls: &Tls) -> bool {
     match command.installed {
         Some(_) => tls.certificate.is_some(),

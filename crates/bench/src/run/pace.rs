@@ -12,28 +12,25 @@ use std::time::{Duration, Instant};
 use super::cpus;
 use super::lines::{FIRST_LEVEL_BYTES, Lines};
 
-/// Time between two samples: short against a block, and long enough that sampling takes a few per cent of the CPU at
+/// Time between two samples: short against a block, and long enough for sampling to take a few per cent of the CPU at
 /// most.
 const BETWEEN: Duration = Duration::from_millis(2);
-/// Wanted time of the piece of arithmetic.
+/// Wanted duration of the piece of arithmetic.
 const PIECE: Duration = Duration::from_micros(5);
-/// Pieces of a sample. The shortest counts: an interrupt in the midst of one is not the pace.
+/// Pieces of a sample. The shortest counts: an interrupt within one is not the pace.
 const PIECES: u32 = 3;
-/// Memory that the far loads of a sample are spread over: more than a first-level cache holds, less than a second-level
-/// one.
+/// Size of the memory of a sample's far loads: larger than a first-level cache, smaller than a second-level one.
 const FAR_BYTES: usize = 512 << 10;
-/// Far loads of a sample, always from the same lines: these stay in the second-level cache unless somebody drives them
-/// out.
+/// Far loads of a sample, always from the same lines, which stay in the second-level cache unless others evict them.
 const FAR_LOADS: u32 = 256;
-/// A unit of work is so many steps of arithmetic, one far load, and so many near ones (of what was read just before the
-/// arithmetic): in these parts they go with the cost of TLS connections (docs/METHODOLOGY.md).
+/// Steps of arithmetic in a unit of work, beside one far load and as many near ones (of what was read just before the
+/// arithmetic). In this mix their time follows the cost of TLS connections (docs/METHODOLOGY.md).
 const STEPS: u64 = 128;
 const NEAR_LOADS: u64 = 8;
 const PICOSECONDS: u64 = 1000;
-/// Units of work per so many picoseconds are summed up, in integers.
+/// Speeds are integers: units of work per this many picoseconds.
 const SPEED_PS: u64 = 1_000_000_000_000;
 
-/// Threads that sample the pace until this is dropped.
 #[derive(Debug)]
 pub struct Pace {
     probes: Vec<Probe>,
@@ -47,7 +44,8 @@ struct Probe {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Since the start of the thread. Speeds are added up, not times: a server does more of its work while it is fast.
+/// Totals since the start of the thread. Speeds are added up, not times: a server does more of its work while it is
+/// fast.
 #[derive(Debug, Default)]
 struct Sums {
     /// Units of work per [`SPEED_PS`].
@@ -55,19 +53,19 @@ struct Sums {
     samples: AtomicU64,
 }
 
-/// What was sampled up to some moment.
+/// For each CPU the sum of speeds and the number of samples up to a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading(Vec<(u64, u64)>);
 
 impl Pace {
-    /// Starts sampling on these CPUs. One that cannot be had is left out: what is measured is then told as it is.
+    /// Leaves out CPUs on which no thread can run: their results stay uncorrected.
     pub fn start(cpus: &[usize]) -> Pace {
         let stop = Arc::new(AtomicBool::new(false));
         let probes = cpus.iter().map(|cpu| Probe::start(*cpu, &stop)).collect();
         Pace { probes, stop }
     }
 
-    /// What was sampled so far on the CPUs of a server.
+    /// `cpus`: of a server.
     pub fn read(&self, cpus: &[usize]) -> Reading {
         let of =
             |probe: &Probe| (probe.sums.speeds.load(Ordering::Relaxed), probe.sums.samples.load(Ordering::Relaxed));
@@ -76,8 +74,8 @@ impl Pace {
 }
 
 impl Reading {
-    /// Time of a unit of the fixed work at the mean speed between an earlier reading of the same CPUs and this one,
-    /// picoseconds; 0 where nothing was sampled.
+    /// Time of a unit of work at the mean speed since an earlier reading of the same CPUs, picoseconds; 0 without
+    /// samples.
     pub fn since(&self, earlier: &Reading) -> u64 {
         let (speeds, samples) = self.0.iter().zip(&earlier.0).fold((0, 0), |(sum, samples), (now, then)| {
             (sum + now.0.saturating_sub(then.0), samples + now.1.saturating_sub(then.1))
@@ -127,12 +125,11 @@ fn sample(sums: &Sums, stop: &AtomicBool) {
     }
 }
 
-/// What `wanted` of them take where `count` took that time, picoseconds.
+/// Time of `wanted` steps where `count` took `time`, picoseconds.
 fn per_ps(time: Duration, count: u32, wanted: u64) -> u64 {
     time.as_nanos() as u64 * PICOSECONDS * wanted / u64::from(count)
 }
 
-/// As many steps as take about [`PIECE`] here: builds without optimisation are slow.
 fn steps_of_piece() -> u32 {
     let mut steps = 64;
     while time_of(steps) < PIECE {
@@ -141,8 +138,6 @@ fn steps_of_piece() -> u32 {
     steps
 }
 
-/// Additions and exclusive ors that hardly wait for each other fill every slot that the core has for instructions, so
-/// that they feel whatever runs on its other half; each value depends on two, so that no compiler foresees the end.
 fn time_of(steps: u32) -> Duration {
     let began = Instant::now();
     let mut values: [u64; 6] = black_box([1, 2, 3, 4, 5, 6]);

@@ -10,19 +10,16 @@ use tlsdyno_tls::{Script, Scripts, Session, Settings, StageSet};
 use super::preflight::compile;
 use super::request::TIME_LIMIT_COUNTED;
 
-/// What was seen on a server that is not altered.
+/// Handshakes of a server without no-ops.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The flights of its handshakes.
     pub scripts: Scripts,
-    /// A session that only this server knows; `None`: it makes none.
+    /// A session that only this server knows; `None`: it issues none.
     pub session: Option<Session>,
 }
 
-/// Records the flights of a full and, where the server makes sessions, of a resumed handshake.
-///
-/// # Errors
-/// The server does not answer as it should.
+/// Records a full and, where the server issues sessions, a resumed handshake.
 pub fn record(address: SocketAddr, settings: &Settings, request: &[u8]) -> Result<Recording> {
     let settings =
         Settings { stages_off: StageSet::NONE, early_data: false, universal: None, scripts: None, ..settings.clone() };
@@ -45,10 +42,8 @@ fn script(answer: &Answer) -> Result<Script> {
     Ok(script)
 }
 
-/// Makes the universal session of a perfect cache: the first full handshake that the server completes.
-///
-/// # Errors
-/// The server does not answer, or hands out no session.
+/// The universal session of a perfect cache: that of the first full handshake that the server completes. Fails where it
+/// issues none.
 pub fn universal_session(address: SocketAddr, settings: &Settings, request: &[u8]) -> Result<Session> {
     let config = compile(&Settings { universal: None, ..settings.clone() })?;
     let answer = exchange_within(TIME_LIMIT_COUNTED, address, Some(&config), None, request)

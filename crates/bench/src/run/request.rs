@@ -5,11 +5,10 @@ use std::time::Duration;
 use tlsdyno_base::exchange::get;
 use tlsdyno_engine::load::{Expect, Object, Workload};
 
-/// How long a server that may run under valgrind has for an answer: everything takes some fifty times as long there.
+/// Timeout of an answer from a server that may run under valgrind, which makes everything some fifty times slower.
 pub const TIME_LIMIT_COUNTED: Duration = Duration::from_secs(60);
 
-/// A whole GET of an object of the workload, of one that answers with status 200 if there is one, and what it must be
-/// answered with, to try a server with.
+/// A whole GET of an object of the workload, preferably one with status 200, and the expected answer, to try a server.
 pub fn plain_get(workload: &Workload, host: &str) -> (Vec<u8>, Expect) {
     let objects = || workload.objects.iter().filter(|object| object.method == "GET");
     let answers = |object: &&Object| matches!(object.expect.status, Some(200) | None);

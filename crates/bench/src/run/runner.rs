@@ -31,37 +31,37 @@ pub use plan::{NextRound, Plan, SlicesOfRound};
 /// How a block is carried out is the subject's business alone: one process may hold several configurations and switch
 /// between them within milliseconds, and several processes may make the load.
 pub trait Subject {
-    /// The work of a configuration's warm-up: `factor` times the least, but no more than there is.
+    /// Work of a configuration's warm-up: `factor` times the minimum, but no more than there is.
     fn warm_up(&self, index: usize, factor: u32) -> Work;
 
-    /// A warm-up of which this came shows that the configuration can be measured.
+    /// The warm-up's outcome shows that the configuration can be measured.
     fn is_warm(&self, block: &Block) -> bool {
         block.errors.is_empty()
     }
 
-    /// Whether it keeps to the end of measuring, within a sweep and a round too, so that `--time` is a bound.
+    /// Stops at the end of measuring even within a sweep or round, so that `--time` is a bound.
     fn is_bounded(&self) -> bool {
         false
     }
 
-    /// Chooses the size of blocks for the time left, from the seconds that a request took in each block of a round.
+    /// Chooses the size of blocks for the time left, from the seconds per request in each block of a round.
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan;
 
-    /// Gets ready for a round. `false`: that takes longer than there is time for, and the round does not begin.
+    /// Prepares for a round. `false`: that would take longer than there is time, and the round does not begin.
     fn begin_round(&mut self, _round: &NextRound) -> Result<bool> {
         Ok(true)
     }
 
-    /// Gets a configuration ready for a block. `turn`: it was measured so often in this round; `None`: it warms up.
+    /// Prepares a configuration for a block. `turn`: number of its earlier blocks in this round; `None`: it warms up.
     fn ready(&mut self, _index: usize, _turn: Option<u32>) -> Result<()> {
         Ok(())
     }
 
-    /// Carries out a block. The runner adds to it when it ran, and which one it is.
+    /// Runs a block. The runner adds its time and number.
     fn block(&mut self, index: usize, work: &Work, journal: &mut Journal) -> Result<Block>;
 
-    /// Carries out slices of these configurations, where [`Plan::slices`] has time for them: a block of them for each
-    /// configuration. An error is that of one configuration.
+    /// Runs slices of these configurations for the time in [`Plan::slices`], and returns a block of them for each
+    /// configuration. An error names its configuration.
     fn slices(
         &mut self,
         _configurations: &[usize],
@@ -71,38 +71,34 @@ pub trait Subject {
         Ok(Vec::new())
     }
 
-    /// Ends a configuration whose server has failed. Whether the others can be measured without it.
+    /// Ends a configuration whose server has failed. Returns whether the others can be measured without it.
     fn leave_out(&mut self, _index: usize) -> bool {
         false
     }
 
-    /// What the logs of a configuration's servers end with, as the end of an error message.
+    /// Last lines of the logs of a configuration's servers, for the end of an error message.
     fn log_tail(&mut self, _index: usize) -> String {
         String::new()
     }
 
-    /// What the reader must know after the last block.
     fn warnings(&self) -> Vec<Warning> {
         Vec::new()
     }
 }
 
-/// A finished run. What was measured comes back even when measuring was cut short.
 #[derive(Debug)]
 pub struct Finished {
-    /// What was measured.
     pub record: Record,
-    /// Why measuring ended before its time: Ctrl-C, a server that died.
+    /// Reason why measuring ended before its time: Ctrl-C, a server that died.
     pub cut_short: Option<anyhow::Error>,
-    /// The record is in the store.
     pub stored: bool,
 }
 
-/// Starts and checks a subject. The first of an experiment also fills in configurations and circumstances.
+/// Starts and checks a subject. The first one of an experiment also fills in configurations and circumstances.
 pub type Start<'a> = Box<dyn FnOnce(&mut Record, &mut dyn Observer) -> Result<Box<dyn Subject + 'a>> + 'a>;
 
-/// Measures the subject that `start` starts and checks; it also fills in configurations and circumstances. An error
-/// means that measuring did not begin.
+/// Measures the subject that `start` starts and checks; `start` also fills in configurations and circumstances. Fails
+/// only if measuring did not begin.
 pub fn run<'a, S: Subject + 'a>(
     question: &str,
     measure: &Measure,
@@ -113,13 +109,13 @@ pub fn run<'a, S: Subject + 'a>(
     run_in_turn(question, measure, stop, observer, [boxed(start)])
 }
 
-/// A start as [`run_in_turn`] takes it.
+/// Converts to the type that [`run_in_turn`] takes.
 pub fn boxed<'a, S: Subject + 'a>(start: impl FnOnce(&mut Record, &mut dyn Observer) -> Result<S> + 'a) -> Start<'a> {
     Box::new(move |record, observer| Ok(Box::new(start(record, observer)?)))
 }
 
-/// Measures several subjects of the same configurations, one after the other, for one record: each begins when the one
-/// before has ended, and has the whole time of `measure`. An error means that measuring did not begin.
+/// Measures several subjects of the same configurations in sequence, for one record: each has the whole time of
+/// `measure`. Fails only if measuring did not begin.
 pub fn run_in_turn<'a>(
     question: &str,
     measure: &Measure,
@@ -176,11 +172,10 @@ pub fn run_in_turn<'a>(
     Ok(end(journal, outcome))
 }
 
-/// So many of the last records that ask the same are looked at for an earlier run.
+/// Number of the last records of the same experiment that are searched for an earlier run.
 const RECORDS_LOOKED_AT: usize = 5;
 
-/// What the store knows of earlier runs of the experiment that begins. A store that cannot be read says so when the
-/// journal begins.
+/// Earlier runs of the same experiment in the store. A store that cannot be read is reported when the journal begins.
 fn earlier_runs(record: &Record) -> Vec<EarlierRun> {
     let find = || -> Result<Vec<EarlierRun>, StoreError> {
         let Some(asked) = between_runs::asked(record) else { return Ok(Vec::new()) };
@@ -197,7 +192,7 @@ fn earlier_runs(record: &Record) -> Vec<EarlierRun> {
     find().unwrap_or_default()
 }
 
-/// Ends the record with how measuring ended.
+/// Ends the record with the outcome of measuring.
 fn end(mut journal: Journal, outcome: Result<()>) -> Finished {
     let cut_short = outcome.err();
     if let Some(error) = &cut_short {

@@ -11,55 +11,53 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::Workload;
 use tlsdyno_record::model::job::Timed;
 
-/// Rounds below this give intervals that mean little; the report flags them.
+/// Minimum number of rounds for meaningful intervals; reports flag fewer.
 pub const ROUNDS_MIN: u32 = 6;
-/// More rounds than this buy nothing: blocks would become shorter than the noise of one scheduler tick.
+/// Maximum number of rounds: with more, blocks would be shorter than the noise of one scheduler tick.
 pub const ROUNDS_MAX: u32 = 60;
-/// More blocks of each configuration in a round would leave too few rounds.
+/// Maximum number of blocks of a configuration in a round: more would leave too few rounds.
 pub const TURNS_MAX: u32 = 20;
-/// Wanted length of an average block. Long against the 4 ms of a scheduler tick and the filling of the pipeline, short
+/// Wanted mean length of a block. Long against the 4 ms of a scheduler tick and the filling of the pipeline, short
 /// against drift.
 const BLOCK_WANTED: Duration = Duration::from_millis(600);
-/// The least length of a block where many rounds are asked for.
+/// Minimum length of a block where many rounds are asked for.
 const BLOCK_LEAST: Duration = Duration::from_millis(80);
 /// Fixed cost of a block besides its work: command, settling, reading counters.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(12);
-/// A piece of the workload that would take more than this part of the time alone is left out.
+/// Maximum duration of a piece of the workload, as a part of the time; longer ones are left out.
 const PIECE_SHARE_MAX: f64 = 0.5;
 
-/// The size of blocks and the expected number of rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// Requests wanted in each block.
+    /// Wanted number of requests in each block.
     pub requests_per_block: u64,
-    /// Rounds that are expected to fit.
+    /// Number of rounds that are expected to fit.
     pub rounds_expected: u32,
-    /// Expected length of one round.
+    /// Expected duration of one round.
     pub round: Duration,
-    /// The part of a round that does not depend on its requests: overhead of blocks, restarts of servers that take
+    /// Part of a round that does not depend on its requests: overhead of blocks, and restarts of servers that take
     /// turns.
     pub overhead: Duration,
-    /// Seconds that one request costs a round, summed over its blocks.
+    /// Duration of one request in a round, summed over its blocks.
     pub seconds_per_request: f64,
 }
 
-/// Consecutive users of the workload: the work of one round's blocks.
+/// Consecutive users of the workload, the work of one round's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The users.
     pub users: Range<u32>,
-    /// Their requests.
+    /// Number of requests of these users.
     pub requests: u64,
 }
 
-/// What the blocks of a round do, alike for every configuration.
+/// Work of the blocks of a round, the same for every configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// The users; those that a timed block begins with.
+    /// The users; in a timed block the first ones.
     pub piece: Piece,
-    /// Each of them so many times, in a block that is not timed.
+    /// Repetitions of each user, in a block that is not timed.
     pub laps: u64,
-    /// The block lasts for a given time in place.
+    /// The block ends after a given time instead.
     pub timed: Option<Timed>,
 }
 
@@ -102,7 +100,7 @@ pub fn schedule(
 }
 
 impl Schedule {
-    /// Of rounds that take as long as this, whatever is requested in them.
+    /// Rounds of a given duration, whatever the number of requests.
     pub fn of_rounds(round: Duration, budget: Duration) -> Schedule {
         Schedule {
             requests_per_block: 0,
@@ -113,13 +111,12 @@ impl Schedule {
         }
     }
 
-    /// How long a round of so many requests is expected to take, from the slowest rate seen so far (seconds per request
-    /// of a round).
+    /// Expected duration of a round of so many requests, at the slowest rate so far (seconds per request of a round).
     pub fn predicted(&self, requests: u64, slowest: f64) -> Duration {
         self.overhead + Duration::from_secs_f64(requests as f64 * slowest.max(0.0))
     }
 
-    /// The seconds per request of a round that took `elapsed`.
+    /// Seconds per request of a round that took `elapsed`, without its overhead.
     pub fn seconds_per_request_of(&self, elapsed: Duration, requests: u64) -> f64 {
         elapsed.saturating_sub(self.overhead).as_secs_f64() / requests.max(1) as f64
     }
@@ -130,7 +127,6 @@ pub fn order_of_round(blocks: &[usize], turns: u32, random: &mut SplitMix64) -> 
     (0..turns).flat_map(|turn| random.shuffled(blocks).into_iter().map(move |block| (turn, block))).collect()
 }
 
-/// The number of requests of each user.
 pub fn requests_of_users(workload: &Workload) -> Vec<u32> {
     workload.users.iter().map(|user| user.requests.end - user.requests.start).collect()
 }
@@ -141,9 +137,9 @@ pub fn pieces(requests_of_users: &[u32], wanted: u64, users_min: u32) -> Vec<Pie
     pieces_of(requests_of_users, users_min, || wanted)
 }
 
-/// The same with pieces of random size, from `wanted` to half as many more: the work of sweeps. A server does some
-/// things at every so-manieth handshake (OpenSSL makes new blinding values at every 32nd RSA signature); with slices of
-/// one size that would fall on the same configuration in sweep after sweep.
+/// As [`pieces`], of random size from `wanted` to half as many more, for sweeps. Servers do some work periodically
+/// (OpenSSL makes new blinding values at every 32nd RSA signature), which with equal slices would fall on the same
+/// configuration in every sweep.
 pub fn varied_pieces(requests_of_users: &[u32], wanted: u64, users_min: u32, random: &mut SplitMix64) -> Vec<Piece> {
     pieces_of(requests_of_users, users_min, || wanted + random.below(wanted as usize / 2 + 1) as u64)
 }
@@ -167,8 +163,8 @@ fn pieces_of(requests_of_users: &[u32], users_min: u32, mut next_size: impl FnMu
     pieces
 }
 
-/// Drops the pieces that would take too large a part of the budget alone (at least the shortest stays). Returns the
-/// requests dropped.
+/// Drops the pieces that would take too large a part of the budget (at least the shortest stays). Returns the number of
+/// dropped requests.
 pub fn drop_too_long(pieces: &mut Vec<Piece>, schedule: &Schedule, budget: Duration) -> u64 {
     let all: u64 = pieces.iter().map(|piece| piece.requests).sum();
     let limit = budget.mul_f64(PIECE_SHARE_MAX);
@@ -180,8 +176,8 @@ pub fn drop_too_long(pieces: &mut Vec<Piece>, schedule: &Schedule, budget: Durat
     all - pieces.iter().map(|piece| piece.requests).sum::<u64>()
 }
 
-/// The users to calibrate with: of all neighbourhoods of `users` users the one with the median number of requests, so
-/// that one user with a large part of the log does not make the calibration longer than the measurement.
+/// Users for calibration: of all sequences of `users` users the one with the median number of requests, so that one
+/// user with much of the log does not make calibration longer than measuring.
 pub fn typical_users(requests_of_users: &[u32], users: u32) -> Piece {
     let users = (users as usize).clamp(1, requests_of_users.len().max(1));
     let mut windows: Vec<Piece> = (0u32..)

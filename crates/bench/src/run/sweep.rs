@@ -4,30 +4,29 @@ use std::collections::BTreeMap;
 
 use tlsdyno_base::random::SplitMix64;
 
-/// Slices that count of a visit to a server with one mode, and of one with many at both ends, for the comparison with
-/// its neighbour.
+/// Counted slices of a visit to a server with one mode. Also those at both ends of a visit to a server with many modes,
+/// for the comparison with its neighbour.
 const TURNS_ALONE: usize = 3;
 
-/// One visit of a sweep to a server: what it has, in the order of their slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// The configuration whose server it is; where there are modes, with nothing off, and what they are compared with.
+    /// The configuration whose server is visited; its modes are compared with it.
     pub host: usize,
-    /// The others.
+    /// Modes that the visit measures besides `host`.
     pub modes: Vec<usize>,
-    /// The server that the others are compared with, or the same on another library.
+    /// The server with which the others are compared, or the same on another library.
     pub is_untouched: bool,
 }
 
 /// The place of one slice in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Whose slice.
+    /// Index of the slice's configuration.
     pub configuration: usize,
-    /// The first slices of a visit do not count: caches are still full of another server.
+    /// `false` for the first slices of a visit: caches are still full of another server's data.
     pub counts: bool,
-    /// Whose sessions: each of the configuration's slices of a sweep has a store of its own, so that all of them do
-    /// as many full handshakes.
+    /// Store of the slice's sessions: each of the configuration's slices in a sweep has its own, so that all have
+    /// equally many full handshakes.
     pub store: u32,
 }
 

@@ -40,34 +40,27 @@ use super::{hardware, modes, own_command};
 use server_pool::ServerPool;
 pub use server_under_test::ServerUnderTest;
 
-/// All configurations of an experiment, ready to be measured.
 pub struct Testbed {
-    /// The workload and its files.
     pub site: ServedWorkload,
-    /// The configurations, in the order of the experiment.
     pub servers: Vec<ServerUnderTest>,
-    /// CPUs in use.
     pub cpus: Cpus,
-    /// What it is for.
     pub experiment: Experiment,
-    /// The name that clients ask for.
+    /// The name that clients ask for in TLS and HTTP.
     pub host_name: String,
     client_certificate: Option<Arc<ClientCertificate>>,
-    /// The address that servers listen on.
+    /// Address on which servers listen.
     ip: IpAddr,
-    /// Only one server can run at a time, because its port is fixed.
+    /// Only one server can run at a time, because their port is fixed.
     pub take_turns: bool,
-    /// A server of the user's own may have any TLS library: nobody has looked yet.
+    /// The TLS library of a user's own server was not looked at yet: it may be any.
     library_is_open: bool,
-    /// Servers whose first start was not begun by then are left out; `None`: none is.
+    /// Servers whose first start has not begun by then are left out; `None`: no limit.
     pub prepared_until: Option<Instant>,
-    /// The certificates that the configurations use, by kind and length of the chain.
     credentials: BTreeMap<(CertificateKind, u32), Credentials>,
-    /// What was recorded of untouched servers, by their TLS settings and library.
     recordings: Vec<((Tls, Option<Library>), Recording)>,
-    /// The installations of OpenSSL that the experiment names, the first of the server first, by prefix.
+    /// Installations of OpenSSL in the experiment by prefix, the first of the server first.
     pub libraries: Vec<(PathBuf, Library)>,
-    /// The servers' own network, or why they have none.
+    /// The servers' own network, or the reason why they have none.
     pub network: Result<Apart, String>,
     // Last: servers must be stopped before their directory goes.
     directory: RunDirectory,
@@ -80,8 +73,8 @@ impl Drop for Testbed {
 }
 
 impl Testbed {
-    /// Makes the workload, its files, certificates and provider settings. Starts nothing yet. `say` is told what is
-    /// being done.
+    /// Makes the workload, its files, certificates and provider settings, without starting any server. `say` receives
+    /// each step.
     pub fn prepare(experiment: &Experiment, cpus: Cpus, say: &mut dyn FnMut(&str)) -> Result<Testbed> {
         let prepared_until = Some(Instant::now() + preparing_most(&experiment.measure));
         let mut libraries = Vec::new();
@@ -183,7 +176,7 @@ impl Testbed {
         })
     }
 
-    /// How the server of a configuration is started. What is put into it is not said here.
+    /// How to start the server of a configuration, without the libraries that are loaded into it.
     fn spec(&self, model: &ConfigurationModel, tls: &Tls, placement: &Placement) -> ServerSpec {
         let experiment = &self.experiment;
         let is_command = experiment.server.kind.is_users_own();
@@ -213,7 +206,7 @@ impl Testbed {
         }
     }
 
-    /// What the server of a configuration needs in it. `emulated`: the hardware that its provider emulates.
+    /// Libraries for the server of a configuration. `emulated` receives the hardware that its provider emulates.
     fn instruments(&self, index: usize, tls: &Tls, emulated: &mut Option<Hardware>) -> Result<Instruments> {
         let model = &self.experiment.configurations[index];
         let mut instruments = Instruments { shim: self.shim(index, model, tls)?, ..Instruments::default() };
@@ -252,7 +245,7 @@ impl Testbed {
         Ok(Some(shim))
     }
 
-    /// The one that a configuration uses instead of the system's.
+    /// The library that a configuration uses instead of the system's.
     fn library(&self, model: &ConfigurationModel) -> Option<&Library> {
         let prefix = model.library.as_ref().or(self.experiment.server.libraries.first())?;
         self.libraries.iter().find(|(of, _)| of == prefix).map(|(_, library)| library)
@@ -275,12 +268,12 @@ impl Testbed {
         Settings { stages_off: stages, server_name, client_certificate, groups, ..settings }
     }
 
-    /// The configuration whose server serves this one: its own, unless it is a mode of another.
+    /// The configuration whose server serves this one: itself, unless it is a mode of another.
     pub fn host(&self, index: usize) -> usize {
         self.servers[index].host.unwrap_or(index)
     }
 
-    /// Whether connections of this configuration can resume sessions.
+    /// Connections of this configuration can resume sessions.
     pub fn can_resume(&self, index: usize) -> bool {
         let Experiment { load, tls, .. } = &self.experiment;
         load.reuse_percent != Some(0.0) && self.servers[index].model.tls.applied(tls).is_resumable()
@@ -291,16 +284,13 @@ impl Testbed {
         self.servers[self.host(index)].address
     }
 
-    /// The running server of this configuration, if it runs.
+    /// `None`: no server of this configuration runs.
     pub fn instance(&mut self, index: usize) -> Option<&mut Instance> {
         let host = self.host(index);
         self.servers[host].instance.as_mut()
     }
 
-    /// The worker processes of this configuration's server, all of which must have loaded its libraries.
-    ///
-    /// # Errors
-    /// One has not: [`Fault::Server`].
+    /// The worker processes of this configuration's server. All must have loaded its libraries, else [`Fault::Server`].
     pub fn require_libraries(&mut self, index: usize) -> Result<Vec<u32>> {
         let libraries = self.servers[self.host(index)].libraries();
         let instance = self.instance(index).context("the server does not run").or_fault(Fault::Server)?;
@@ -311,11 +301,8 @@ impl Testbed {
         Ok(instance.worker_pids())
     }
 
-    /// Switches the server of this configuration to its stages, where it has several modes, for connections from now
-    /// on, and to its quota of CPU time, where that changes.
-    ///
-    /// # Errors
-    /// The memory shared with the server, or the quota, cannot be written.
+    /// Switches the server of this configuration to its stages, if it has several modes, for later connections, and to
+    /// its quota of CPU time.
     pub fn enter_mode(&self, index: usize) -> Result<()> {
         let host = &self.servers[self.host(index)];
         let quota =
@@ -325,8 +312,8 @@ impl Testbed {
         if has_modes { host.instruments.set_mode(&self.servers[index].model) } else { Ok(()) }
     }
 
-    /// Starts the server of one configuration if it does not run, and where servers take turns stops the others first.
-    /// Then it has the stages of this configuration off. Returns whether it was started.
+    /// Starts the server of one configuration if it does not run, after stopping the others where servers take turns.
+    /// Then switches to its stages. Returns whether it was started.
     pub fn activate(&mut self, index: usize) -> Result<bool> {
         if self.servers[index].needs_recording() {
             self.give_recording(index)?;
@@ -336,7 +323,7 @@ impl Testbed {
         Ok(started)
     }
 
-    /// Lets the client of a configuration know of its server what the one knows that it is on a machine.
+    /// Copies what the client knows of `base`'s server to a configuration that is its variant on a machine.
     pub fn follow_base(&mut self, index: usize, base: usize) {
         let (settings, foreign) = (self.servers[base].settings.clone(), self.servers[base].foreign_session.clone());
         self.servers[index].settings = settings;
@@ -364,7 +351,7 @@ impl Testbed {
         Ok(start)
     }
 
-    /// Looks once at the TLS library of a server of the user's own, where something is to be put into one.
+    /// Looks once at the TLS library of a user's own server, where a library is to be loaded into one.
     fn require_openssl(&mut self, index: usize) -> Result<()> {
         let is_open = std::mem::take(&mut self.library_is_open);
         if !is_open || self.servers.iter().all(|server| server.libraries().is_empty()) {
@@ -384,11 +371,8 @@ impl Testbed {
         look()
     }
 
-    /// Stops the servers beside the running ones that were measured, and starts `count` new ones of each configuration
-    /// of `indices`, which [`Testbed::swap_in`] takes in turn; idle, they cost nothing.
-    ///
-    /// # Errors
-    /// One does not start.
+    /// Stops the pooled servers that were measured, and starts `count` new ones of each configuration of `indices` for
+    /// [`Testbed::swap_in`]; idle, they cost nothing.
     pub fn fill_pools(&mut self, indices: &BTreeSet<usize>, count: u32) -> Result<()> {
         stop_all(self.servers.iter_mut().flat_map(|server| server.pool.take_measured()).collect());
         for &index in indices {
@@ -399,7 +383,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Puts the next server of the pool into the place of the one that runs. Returns whether there was one.
+    /// Replaces the running server by the next one of the pool. Returns whether there was one.
     pub fn swap_in(&mut self, index: usize) -> bool {
         let server = &mut self.servers[index];
         if !server.pool.swap_in(&mut server.instance) {
@@ -409,12 +393,12 @@ impl Testbed {
         true
     }
 
-    /// The running server of this configuration is measured: [`Testbed::swap_in`] will not bring it back.
+    /// Marks the running server as measured: [`Testbed::swap_in`] will not bring it back.
     pub fn is_measured(&mut self, index: usize) {
         self.servers[index].pool.running_is_measured();
     }
 
-    /// Stops the server of one configuration, if it runs. One that does not stop is killed with its supervisor.
+    /// A server that does not stop is killed with its supervisor.
     pub fn stop(&mut self, index: usize) {
         if let Some(instance) = self.servers[index].instance.take() {
             // Dropping it ends what did not end.
@@ -422,23 +406,20 @@ impl Testbed {
         }
     }
 
-    /// Every CPU that the server of some configuration has.
+    /// CPUs of the servers of all configurations.
     pub fn server_cpus(&self) -> Vec<usize> {
         let cpus: BTreeSet<usize> =
             self.servers.iter().flat_map(|server| server.placement.server.iter().copied()).collect();
         cpus.into_iter().collect()
     }
 
-    /// Starts the load process for these servers (all of them must have been started once, so that their addresses are
-    /// known). Configurations that are not `valid` keep their place, but nothing is prepared for them.
+    /// Starts the load process for these servers, all of which must have been started once, so that their addresses are
+    /// known. Configurations that are not `valid` keep their index without a plan.
     pub fn start_load(&self, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
         self.start_load_on(&self.plans(valid)?)
     }
 
-    /// How each server is loaded. One that was not started may lack the recording that its client is made with.
-    ///
-    /// # Errors
-    /// The client of a valid one cannot be made.
+    /// Load of each server. A server that was not started may lack the recording for its client.
     pub fn plans(&self, valid: impl Fn(usize) -> bool) -> Result<Vec<Plan>> {
         let settings = |index: usize| self.servers[index].settings.as_ref().filter(|_| valid(index));
         (0..self.servers.len()).map(|index| self.plan_of(index, settings(index))).collect()
@@ -453,7 +434,7 @@ impl Testbed {
         Ok(process)
     }
 
-    /// Lets nobody but this machine and workers at these addresses reach a server without parts of its cryptography.
+    /// Admits only this machine and workers at these addresses to servers without parts of their cryptography.
     pub fn permit(&self, sources: &[IpAddr]) -> Result<()> {
         if listening::is_loopback(self.ip) {
             return Ok(());
@@ -465,8 +446,8 @@ impl Testbed {
             .try_for_each(|shim| shim.permit(&peers))
     }
 
-    /// Has work done by the server of a configuration, which is that target of the load. Workers that are lost in it
-    /// have no way to the servers any more.
+    /// Runs work on the server of a configuration, whose index is the load's target. Lost workers are no longer
+    /// admitted to the servers.
     pub fn carry_out(
         &self,
         load: &mut LoadProcess,
@@ -481,12 +462,12 @@ impl Testbed {
         Ok(outcome)
     }
 
-    /// What the log of a configuration's server says, as the end of an error message.
+    /// Last lines of the server's log, for the end of an error message.
     pub fn log_tail(&mut self, index: usize) -> String {
         self.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
     }
 
-    /// How the server of a configuration is loaded. It must have been started once.
+    /// Load of the server of a configuration, which must have been started once.
     pub fn plan(&self, index: usize) -> Result<Plan> {
         self.plan_of(index, self.servers[index].settings.as_ref())
     }
@@ -504,7 +485,7 @@ impl Testbed {
         })
     }
 
-    /// The workload of a configuration: that of all, unless its server keeps connections for another time.
+    /// Workload of a configuration: the common one, unless its server has another keep-alive time.
     fn workload(&self, index: usize) -> Arc<Workload> {
         match self.servers[index].model.tls.keep_alive_s {
             Some(seconds) => Arc::new(trace::with_keep_alive(&self.site.workload, seconds)),
@@ -512,37 +493,33 @@ impl Testbed {
         }
     }
 
-    /// Whether the server of a configuration is the built-in one.
     pub fn is_built_in(&self, index: usize) -> bool {
         self.servers[index].spec.kind == ServerName::Builtin
     }
 
-    /// Makes a directory of that name that is closed to others, for what a server is handed.
     pub fn make_directory(&self, name: &str) -> Result<PathBuf> {
         let directory = self.directory.path().join(name);
         tlsdyno_servers::run_directory::make_private(&directory)?;
         Ok(directory)
     }
 
-    /// The files of the workload.
     pub fn docroot(&self) -> PathBuf {
         self.directory.path().join("docroot")
     }
 
-    /// A whole GET of an object, of one that answers with status 200 if there is one, and what it must be answered
-    /// with, for the preflight.
+    /// A whole GET of an object, preferably one with status 200, and the expected answer.
     pub fn preflight_request(&self) -> (Vec<u8>, Expect) {
         plain_get(&self.site.workload, &self.host_name)
     }
 }
 
-/// Pages of this cost, in whole microseconds; `None`: they cost nothing.
+/// `page_cost_us` in whole microseconds; `None`: pages cost nothing.
 fn transaction(page_cost_us: f64) -> Option<Transaction> {
     let cpu_ns = page_cost_us.round() as u64 * 1_000;
     (cpu_ns > 0).then(|| Transaction { cpu_ns, ..Transaction::default() })
 }
 
-/// What makes all methods see the same code.
+/// Settings under which all methods see the same code.
 fn counted_code() -> Handed {
     let (name, value) = COUNTED_CODE;
     Handed { environment: vec![(name.into(), value.into())], ..Handed::default() }
@@ -558,7 +535,7 @@ pub fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(
     Ok(site)
 }
 
-/// What the server's log says, as the end of an error message.
+/// Last lines of the server's log, for the end of an error message.
 pub fn log_tail(instance: &Instance) -> String {
     let tail = instance.log_tail();
     if tail.is_empty() { String::new() } else { format!("; the server's log ends with:\n{tail}") }

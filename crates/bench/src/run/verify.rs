@@ -8,32 +8,33 @@ use tlsdyno_record::model::Load;
 use tlsdyno_record::store::warning::{self, Warning};
 use tlsdyno_traffic::load::warning::relay_overloaded;
 
-/// The server counts as the bottleneck while it is at least this busy.
+/// Minimum CPU use of a server that counts as the bottleneck.
 const SERVER_BUSY_MIN: f64 = 0.85;
-/// The client counts as the bottleneck from here on.
+/// CPU use from which on the client counts as the bottleneck.
 const CLIENT_BUSY_MAX: f64 = 0.95;
-/// The share of full handshakes may differ by this much from what is expected.
+/// Maximum difference of the share of full handshakes from the expected one.
 pub const FULL_SHARE_TOLERANCE: f64 = 0.01;
-/// Offered resumptions may differ from what was asked for by this part of all connections, and one for each client.
+/// Maximum difference of offered resumptions from the requested number, as a part of all connections; in addition one
+/// for each client.
 const OFFERED_TOLERANCE: f64 = 0.02;
-/// How much the untouched server's own departure from the declaration may vary from block to block, as a part of it.
+/// Maximum variation of the untouched server's own departure from the declared reuse between blocks, as a part of it.
 const DEPARTURE_VARIES: f64 = 0.25;
-/// What to do about a block that is not valid.
+/// Remedy text of a block that is not valid.
 pub const LEFT_OUT: &str = "This block is left out";
-/// The most TLS faults named in one text.
+/// Maximum number of TLS faults in one text.
 const FAULTS_NAMED: usize = 3;
 
-/// How many full handshakes a block must show.
+/// Required full handshakes of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ExpectedFull {
-    /// So many: the sessions of the block's users.
+    /// A number: the sessions of the block's users.
     Sessions(u64),
-    /// This share of its handshakes, 0 to 1.
+    /// A share of its handshakes, 0 to 1.
     Share(f64),
 }
 
 impl ExpectedFull {
-    /// The number, where so many handshakes were completed in all.
+    /// `handshakes`: number of all completed handshakes.
     fn of(self, handshakes: u64) -> f64 {
         match self {
             ExpectedFull::Sessions(sessions) => sessions as f64,
@@ -42,20 +43,19 @@ impl ExpectedFull {
     }
 }
 
-/// What a block must show.
+/// Required results of a block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
-    /// Requests of the segment.
     pub requests: u64,
-    /// Full handshakes, as the workload and the share of reuse declare.
+    /// Expected by the workload and the share of reuse.
     pub full: ExpectedFull,
-    /// Handshakes that may be full besides: with a share of reuse, the first connections of a block open at once,
+    /// Further handshakes that may be full: with a share of reuse, the first connections of a block open at once,
     /// before there is any session to resume.
     pub first: u64,
 }
 
 impl Expected {
-    /// What these users of the workload must produce.
+    /// For these users of the workload.
     pub fn of(workload: &Workload, users: std::ops::Range<u32>, load: &Load) -> Result<Expected> {
         let users = &workload.users[users.start as usize..users.end as usize];
         let requests = users.iter().map(|user| u64::from(user.requests.end - user.requests.start)).sum();
@@ -74,8 +74,8 @@ impl Expected {
         Ok(Expected { requests, full, first })
     }
 
-    /// How many more full handshakes than declared this run made. Own servers may take fewer sessions than offered;
-    /// every configuration must do so alike.
+    /// Full handshakes beyond the declared ones. A user's own server may take fewer sessions than offered; all
+    /// configurations must do so alike.
     pub fn achieved(&self, outcome: &Outcome) -> Achieved {
         let handshakes = outcome.handshakes.completed();
         let declared = self.full.of(handshakes);
@@ -85,7 +85,7 @@ impl Expected {
     }
 }
 
-/// Whether any connection is to resume a session: one of a user that has made another before.
+/// A user makes more than one connection, and may resume.
 pub fn resumes(workload: &Workload, load: &Load) -> Result<bool> {
     let several = |user: &User| {
         let requests = &workload.requests[user.requests.start as usize..user.requests.end as usize];
@@ -100,29 +100,29 @@ pub fn resumes(workload: &Workload, load: &Load) -> Result<bool> {
     })
 }
 
-/// What the untouched server achieved of the declared reuse.
+/// Reuse of the untouched server, relative to the declared one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Achieved {
     /// Full handshakes beyond the declared ones, as a share of all handshakes.
     pub beyond: f64,
-    /// Those of them that were meant to be resumed: the server refused the session, or had issued none.
+    /// Part of `beyond` that was meant to be resumed: the server refused the session, or had issued none.
     pub refused: f64,
 }
 
 impl Achieved {
-    /// The same where the server refuses nobody: what is left is the client's, such as connections that open at once,
-    /// before there is a session.
+    /// Without refusals by the server: the rest is the client's, such as connections that open at once, before there is
+    /// a session.
     pub fn without_refusals(self) -> Achieved {
         Achieved { beyond: self.beyond - self.refused, refused: 0.0 }
     }
 }
 
-/// What limits a configuration besides its own work.
+/// Limits of a configuration besides its own work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// CPU time that the server can have, in CPUs.
+    /// Maximum CPU time of the server, in CPUs.
     pub server_cpus: f64,
-    /// CPU time that the load can have beside a saturated server, in CPUs.
+    /// Maximum CPU time of the load beside a saturated server, in CPUs.
     pub load_cpus: f64,
     /// CPU time that servers beside the server under test took on the load's CPU, nanoseconds.
     pub beside_load_ns: u64,
@@ -131,13 +131,11 @@ pub struct Capacity {
 }
 
 impl Default for Capacity {
-    /// One processor each.
     fn default() -> Capacity {
         Capacity { server_cpus: 1.0, load_cpus: 1.0, beside_load_ns: 0, waits: false }
     }
 }
 
-/// The verdict on one block.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// The block may be used.
@@ -146,12 +144,9 @@ pub struct Verdict {
     pub client_bound: bool,
     /// Neither the server nor the client was busy all the time.
     pub unsaturated: bool,
-    /// What the reader must know.
     pub warnings: Vec<Warning>,
 }
 
-/// Checks the outcome of one block. `as_is`: what the untouched server achieved of the declared reuse; `None` for plain
-/// HTTP, which has no handshakes.
 pub fn verify(
     outcome: &Outcome,
     expected: Expected,
@@ -183,8 +178,8 @@ pub fn verify(
     Verdict { valid, client_bound: client_busy || !server_busy, unsaturated: !client_busy && !server_busy, warnings }
 }
 
-/// Whether the load could do no more. `beside_ns`: CPU time of what runs on its CPUs, if this machine makes it. One of
-/// several workers that can do no more holds all back: the server waits for it.
+/// The load had no CPU left. `beside_ns`: CPU time of other programs on its CPUs, if this machine makes it. One
+/// saturated worker of several counts: the server waits for it.
 pub fn load_is_busy(outcome: &Outcome, beside_ns: u64, load_cpus: f64) -> bool {
     if outcome.parts.is_empty() {
         return busy(outcome.client_cpu_ns + beside_ns, outcome) >= CLIENT_BUSY_MAX * load_cpus;
@@ -192,7 +187,7 @@ pub fn load_is_busy(outcome: &Outcome, beside_ns: u64, load_cpus: f64) -> bool {
     outcome.busy_fraction() >= CLIENT_BUSY_MAX
 }
 
-/// Whether whoever used this CPU time in the block, on one CPU, could do no more.
+/// A program with this CPU time in the block, on one CPU, had none left.
 pub fn is_busy(cpu_ns: u64, outcome: &Outcome) -> bool {
     busy(cpu_ns, outcome) >= CLIENT_BUSY_MAX
 }
@@ -201,8 +196,8 @@ fn busy(cpu_ns: u64, outcome: &Outcome) -> f64 {
     cpu_ns as f64 / outcome.elapsed_ns.max(1) as f64
 }
 
-/// Whether the full handshakes differ by more than the tolerance (and more than two connections) from the declared
-/// number and what the untouched server made beyond it.
+/// Full handshakes differ by more than the tolerance (and more than two connections) from the declared number plus the
+/// excess of the untouched server.
 pub fn differs(outcome: &Outcome, expected: Expected, as_is: Achieved) -> bool {
     let handshakes = outcome.handshakes.completed();
     let wanted = expected.full.of(handshakes) + as_is.beyond * handshakes as f64;
@@ -212,15 +207,15 @@ pub fn differs(outcome: &Outcome, expected: Expected, as_is: Achieved) -> bool {
     (outcome.handshakes.full as f64 - wanted).abs() > tolerance
 }
 
-/// What to say where clients offered another number of sessions than this percentage of all connections. Each client
-/// begins without one.
+/// Warns where clients offered another number of sessions than this percentage of all connections. Each client begins
+/// without one.
 pub fn offered_otherwise(outcome: &Outcome, percent: f64, clients: u32) -> Option<Warning> {
     let connections = outcome.handshakes.completed() as f64;
     let off = (outcome.handshakes.resumed_offered as f64 - percent / 100.0 * connections).abs();
     (off > OFFERED_TOLERANCE * connections + f64::from(clients)).then(|| reuse_warning(outcome))
 }
 
-/// What to say of reuse that was not as declared.
+/// Warns of reuse that was not as declared.
 pub fn reuse_warning(outcome: &Outcome) -> Warning {
     warning::reuse(
         outcome.handshakes.resumed_intended,
@@ -243,13 +238,13 @@ pub fn verify_requests(outcome: &Outcome, requests: u64) -> Verdict {
     Verdict { valid, warnings, ..Verdict::default() }
 }
 
-/// Nobody answers any more. That nothing was served is not enough: in a block of an open loop nobody may have come.
+/// No answer at all. A block without hits is not enough: in an open loop no request may have been due.
 pub fn is_dead(outcome: &Outcome) -> bool {
     let tried = outcome.connections > 0 || outcome.errors.values().any(|count| *count > 0);
     outcome.gave_up || (outcome.hits == 0 && tried && !outcome.stopped)
 }
 
-/// What is said of it. `log_tail`: what the server's log says, as the end of the message.
+/// `log_tail`: last lines of the server's log, for the end of the message.
 pub fn death(name: &str, outcome: &Outcome, log_tail: &str) -> anyhow::Error {
     let kinds = outcome.errors.iter().map(|(kind, count)| format!("{kind} {count} times"));
     let seen = kinds.chain(tls_faults(outcome)).collect::<Vec<_>>().join(", ");
@@ -257,7 +252,7 @@ pub fn death(name: &str, outcome: &Outcome, log_tail: &str) -> anyhow::Error {
     Fault::Server.wrap(anyhow!("the server of \"{name}\" answers no more ({seen}){log_tail}"))
 }
 
-/// What to say of failed requests and TLS faults.
+/// Warns of failed requests and TLS faults.
 fn error_warnings(outcome: &Outcome, requests: u64) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = outcome
         .errors

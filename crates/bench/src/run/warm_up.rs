@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use tlsdyno_record::store::{Block, Warning};
 
-/// So often a warm-up is tried in which some requests fail.
+/// Maximum number of warm-ups in which some requests fail.
 const WARM_UPS_MAX: u32 = 3;
 
-/// Warms up. Where some requests fail it does so again, and tells: only who fails each time cannot serve.
+/// Warms up. Repeats with a warning where some requests fail: only a server that fails each time cannot serve.
 pub fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<Warning>)> {
     let (mut block, mut failed) = (once()?, BTreeMap::<String, u64>::new());
     for _ in 1..WARM_UPS_MAX {
@@ -25,10 +25,10 @@ pub fn warmed(mut once: impl FnMut() -> Result<Block>) -> Result<(Block, Option<
     Ok((block, (!kinds.is_empty()).then(|| Warning::new("warm_up_errors", what).with_remedy(remedy))))
 }
 
-/// So many slices of a warm-up in a row are to cost the same.
+/// Number of consecutive slices of a warm-up that must cost the same.
 const SLICES_ALIKE: usize = 32;
 
-/// Whether the last slices of a warm-up became no cheaper than those before by a twentieth.
+/// The last slices of a warm-up are not cheaper than those before by a twentieth.
 pub fn is_settled(costs_ns: &[f64]) -> bool {
     let least = |costs: &[f64]| costs.iter().copied().fold(f64::INFINITY, f64::min);
     let (before, last) = costs_ns.split_at(costs_ns.len().saturating_sub(SLICES_ALIKE));
@@ -39,7 +39,7 @@ pub fn is_settled(costs_ns: &[f64]) -> bool {
 mod tests {
     use super::*;
 
-    /// The blocks of warm-ups with so many failed requests each, and so many hits.
+    /// Warm-ups with so many failed requests each, of so many hits.
     fn warm_ups(failures: &[u64], hits: u64) -> (usize, Block, Option<String>) {
         let mut count = 0;
         let (block, warning) = warmed(|| {

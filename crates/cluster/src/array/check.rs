@@ -13,16 +13,12 @@ use crate::array::file::{Array, ArrayExperiment, PLAIN_HTTP, Spread};
 
 /// Most proxies: a machine holds no more under the smallest quota.
 const PROXIES_MAX: u32 = 16;
-/// Most clients at once.
 const CLIENTS_MAX: u32 = 4096;
 /// Longest page, microseconds.
 const TRANSACTION_US_MAX: f64 = 10e6;
 
 impl ArrayExperiment {
     /// Refuses what cannot be measured, with the remedy.
-    ///
-    /// # Errors
-    /// What contradicts itself.
     pub fn check(&self) -> Result<()> {
         let Array { proxies, machine_cpus, transaction_us, handshake_pages_ratio, .. } = &self.array;
         ensure!(!proxies.is_empty(), "--proxies names the numbers of proxies to compare, for example 0,1,2");
@@ -48,7 +44,7 @@ impl ArrayExperiment {
         self.check_paper()
     }
 
-    /// What a paper says is of what is measured.
+    /// The paper's numbers may name only what this experiment measures.
     fn check_paper(&self) -> Result<()> {
         let Some(paper) = &self.paper else { return Ok(()) };
         let names = self.line_names();
@@ -62,7 +58,6 @@ impl ArrayExperiment {
         Ok(())
     }
 
-    /// What stands in a proxy can be put there, and stays among us.
     fn check_accelerator(&self) -> Result<()> {
         let Array { accelerator, proxy, address, .. } = &self.array;
         let Some(accelerator) = accelerator else { return Ok(()) };

@@ -66,7 +66,6 @@ struct Flags {
     repeat: RepeatArgs,
 }
 
-/// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
     let mut experiment = match &args.config {
         None => args.flags.experiment().or_fault(Fault::Usage)?,
@@ -84,7 +83,6 @@ impl Default for Array {
 }
 
 impl Flags {
-    /// The experiment that these flags describe.
     fn experiment(&self) -> Result<ArrayExperiment> {
         let (cost, transaction_ns) = match self.transaction {
             Transaction { cpu_ns: 0, wait_ns, .. } => (PageCost::Wait, wait_ns),

@@ -30,7 +30,6 @@ named! {
 }
 
 impl Spread {
-    /// Where the proxies' ticket keys come from.
     pub const fn ticket_keys(self) -> TicketKeys {
         match self {
             Spread::SharedKeys => TicketKeys::Shared,
@@ -51,27 +50,22 @@ named! {
     }
 }
 
-/// The name of plain HTTP beside lines.
 pub const PLAIN_HTTP: &str = "plain HTTP";
 
-/// One array experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayExperiment {
     /// What the experiment is to answer, one sentence.
     pub question: String,
-    /// Proxies, server and clients.
     pub array: Array,
     /// TLS as the proxies are configured and as the clients offer it.
     #[serde(default = "ArrayExperiment::tls_default")]
     pub tls: Tls,
-    /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
     /// Who makes the load, if that is not this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
-    /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Paper>,
 }
@@ -140,7 +134,6 @@ pub struct Array {
     pub address: Option<IpAddr>,
 }
 
-/// An accelerator as a flag says it.
 fn parse_accelerator(text: &str) -> Result<Accelerator, String> {
     let (rest, asynchronous) = text.strip_suffix(",async").map_or((text, false), |rest| (rest, true));
     let (rest, batch) = rest.split_once(",batch=").map_or((rest, None), |(rest, batch)| (rest, Some(batch)));
@@ -157,7 +150,6 @@ fn parse_accelerator(text: &str) -> Result<Accelerator, String> {
 }
 
 impl Array {
-    /// The address that its machines listen on.
     pub fn ip(&self) -> IpAddr {
         self.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
@@ -180,13 +172,11 @@ impl ArrayExperiment {
         Tls { certificate: Some(CertificateKind::Rsa4096), ..Tls::default() }
     }
 
-    /// The names of its lines.
     pub fn line_names(&self) -> Vec<String> {
         let with_tls = self.places().into_iter().filter(|place| place.percent.is_some());
         with_tls.map(|place| self.line_name(place.proxies, place.spread)).unique().collect()
     }
 
-    /// Proxies of the longest line.
     pub fn most_proxies(&self) -> u32 {
         self.array.proxies.iter().copied().max().unwrap_or(0)
     }
@@ -207,7 +197,6 @@ impl ArrayExperiment {
         places
     }
 
-    /// The name of one of them.
     pub fn name(&self, place: &ArrayPlace) -> String {
         match place.percent {
             None => PLAIN_HTTP.to_owned(),
@@ -215,7 +204,6 @@ impl ArrayExperiment {
         }
     }
 
-    /// The name of a line of the figure.
     pub fn line_name(&self, proxies: u32, spread: Spread) -> String {
         let count = match proxies {
             0 => return "no proxy".to_owned(),
@@ -226,13 +214,10 @@ impl ArrayExperiment {
     }
 }
 
-/// The array experiment of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayRecord {
-    /// The experiment.
     pub experiment: ArrayExperiment,
-    /// What pages cost in it.
     pub scale: PageScale,
 }
 

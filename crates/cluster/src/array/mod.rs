@@ -27,7 +27,6 @@ use self::file::ArrayExperiment;
 pub use self::file::{ArrayRecord, PageScale};
 use self::summary::ArraySummary;
 
-/// Experiments with arrays of proxies.
 pub struct Arrays;
 
 impl OfKind for ArrayRecord {

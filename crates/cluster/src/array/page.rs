@@ -19,7 +19,6 @@ use tlsdyno_stats::summary::configuration_warnings;
 use crate::array::file::PageCost;
 use crate::array::summary::{ArrayLevel, ArrayLine, ArrayModel, ArraySummary, Bound};
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &ArraySummary) -> Document {
     let own = |(index, of): (usize, &Configuration)| {
         (of.name.clone(), configuration_warnings(record, index).iter().map(ToString::to_string).collect())
@@ -58,7 +57,6 @@ fn unsaturated(summary: &ArraySummary) -> Option<String> {
     })
 }
 
-/// Machines, protocol and scale in sentences.
 fn setting(record: &Record, summary: &ArraySummary) -> Section {
     let manifest = &record.manifest;
     let place = manifest.hardware.get("array").map_or("", String::as_str);
@@ -97,7 +95,6 @@ fn scale(summary: &ArraySummary) -> String {
     )
 }
 
-/// The half serving points, and how many proxies suffice, in sentences.
 pub fn answer(summary: &ArraySummary) -> String {
     let Some(plain) = &summary.plain else {
         return "Plain HTTP was not measured, so that half of it is not known.".to_owned();
@@ -128,7 +125,6 @@ pub fn answer(summary: &ArraySummary) -> String {
     .to_owned()
 }
 
-/// Whether lines have points enough to cross anything.
 fn has_curves(summary: &ArraySummary) -> bool {
     summary.experiment.array.levels_percent.len() > 1
 }
@@ -149,7 +145,6 @@ fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
     format!("{who_does} {from}{}", all.unwrap_or_default())
 }
 
-/// The half serving point of a line.
 fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
     let last = line.levels.last().map_or(0.0, |level| level.achieved_percent);
     match (half.crossing, &half.percent_by_time) {
@@ -164,7 +159,6 @@ fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
     }
 }
 
-/// A percentage with its interval; without one nothing is known of it.
 fn percent(found: Estimate) -> String {
     match found.half_width().is_finite() {
         true => format!("{} {}", format_percent(found.value), found.ends(format_tenths)),
@@ -172,12 +166,10 @@ fn percent(found: Estimate) -> String {
     }
 }
 
-/// A percentage without its interval.
 fn value(found: Option<Estimate>) -> String {
     found.map_or(NONE.to_owned(), |found| format_percent(found.value))
 }
 
-/// A line for each number of proxies.
 fn lines(summary: &ArraySummary) -> Section {
     let by_time = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_time;
     let by_costs = |line: &ArrayLine| line.half_serving_point.as_ref()?.percent_by_costs;

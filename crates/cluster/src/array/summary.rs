@@ -21,42 +21,33 @@ const BUSY_MIN: f64 = 0.85;
 /// the point says nothing of what handshakes cost.
 const FIT_BELOW: f64 = 0.8;
 
-/// What an array experiment measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArraySummary {
-    /// The experiment.
     #[serde(skip)]
     pub experiment: ArrayExperiment,
-    /// What pages cost.
     pub scale: PageScale,
     /// Plain HTTP without proxies.
     pub plain: Option<Limit>,
-    /// What limits it.
     #[serde(skip)]
     pub plain_bound_by: Option<Bound>,
     /// Lines, in the order of the experiment.
     pub lines: Vec<ArrayLine>,
     /// What proxies cost, for each way of spreading clients.
     pub models: Vec<ArrayModel>,
-    /// The paper's numbers beside ours.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
-    /// The record's own warnings.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
 }
 
-/// So many proxies.
+/// Throughput over reuse with one number of proxies and one way of spreading clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArrayLine {
-    /// Its name.
     pub name: String,
     /// Proxies; 0: the server ends TLS itself.
     pub proxies: u32,
-    /// How clients are spread over them.
     pub spread: Spread,
     /// What was measured, by ascending reuse.
     pub levels: Vec<ArrayLevel>,
@@ -64,28 +55,25 @@ pub struct ArrayLine {
     pub half_serving_point: Option<HalfServingPoint>,
     /// Reuse from which the model lets them serve all that plain HTTP does, per cent; `null`: none.
     pub all_from_percent: Option<Estimate>,
-    /// The form without proxies; `null` with them.
+    /// The closed form of Mraz et al. 2002, section 3, which is of a server without proxies; `null` with them.
     pub theory: Option<Theory>,
 }
 
-/// A percentage of a line.
+/// One level of reuse of a line.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArrayLevel {
-    /// Reuse asked for.
     pub asked_percent: f64,
     /// Reuse by the counts of handshakes, of requests or of connections.
     pub achieved_percent: f64,
     /// Sessions that were accepted, of those offered again; `null`: none were.
     pub accepted_percent_of_offered: Option<Estimate>,
-    /// Pages a second.
     pub hits_per_second: Estimate,
-    /// The same by the model.
+    /// Pages a second by the fitted costs.
     pub by_costs_hits_per_second: Option<f64>,
-    /// Full handshakes a second.
     pub full_per_second: f64,
     /// CPU time of the machines that end TLS, of what they may use, per cent.
     pub busy_percent: f64,
-    /// CPU time of the fullest of them, likewise.
+    /// CPU time of the fullest machine that ends TLS, of what it may use, per cent.
     pub fullest_percent: f64,
     /// CPU time of the machines that end TLS for a page with its part of handshakes, nanoseconds.
     pub cpu_ns_per_hit: Estimate,
@@ -96,7 +84,6 @@ pub struct ArrayLevel {
     /// CPU time of proxies and dispatcher by that with the experiment's first spread at the same place; `null` for that
     /// one.
     pub cpu_times: Option<Ratio>,
-    /// What limits it.
     pub bound_by: Bound,
 }
 
@@ -107,7 +94,6 @@ impl ArrayLevel {
     }
 }
 
-/// The bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -124,11 +110,10 @@ pub enum Bound {
 /// What machines cost, fitted to all lines of a spread with proxies, or to the server alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct ArrayModel {
-    /// How clients are spread.
     pub spread: Spread,
     /// The server alone, not the proxies.
     pub is_of_server: bool,
-    /// H and e.
+    /// Costs of a full handshake (H) and of a request with everything else (e), in the form of Mraz et al. 2002.
     #[serde(flatten)]
     pub costs: Costs,
 }
@@ -139,7 +124,6 @@ impl ArrayModel {
     }
 }
 
-/// A place with what its blocks came to.
 struct MeasuredPlace {
     index: usize,
     place: ArrayPlace,
@@ -147,7 +131,6 @@ struct MeasuredPlace {
 }
 
 impl ArraySummary {
-    /// Sums a record up, if it is one of an array.
     pub fn of(record: &Record) -> Result<ArraySummary> {
         let ArrayRecord { experiment, scale } = record.kind_part.understood::<ArrayRecord>()?.clone();
         let rounds = Rounds::of(record);
@@ -254,12 +237,10 @@ impl ArraySummary {
     }
 }
 
-/// Machines that end TLS.
 fn machines(proxies: u32) -> f64 {
     f64::from(proxies.max(1))
 }
 
-/// What levels are made of.
 struct Levels<'a> {
     rounds: &'a Rounds<'a>,
     experiment: &'a ArrayExperiment,

@@ -11,14 +11,12 @@ use tlsdyno_record::model::Policy;
 use crate::cluster::file::Sharing;
 use crate::cluster::front::{self, Front, Way};
 
-/// The name of plain HTTP beside levels of reuse.
 pub const PLAIN_HTTP: &str = "plain HTTP";
 
 /// What a cell is measured for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// A point of its line.
     #[default]
     Point,
     /// A closed loop of all clients: what an open loop that saturates must agree with.
@@ -33,11 +31,9 @@ impl Role {
     }
 }
 
-/// The coordinates of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// What the servers share of their sessions.
     pub sharing: Sharing,
     /// How connections are dispatched, or the requests that front ends pass on.
     pub policy: Policy,
@@ -48,18 +44,15 @@ pub struct Cell {
     pub behind_one_address_percent: f64,
     /// Connections that offer a session again, per cent.
     pub reuse_percent: f64,
-    /// Plain HTTP, beside cells with TLS.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain: bool,
     /// How long the dispatcher remembers which backend holds a session, seconds; `None`: an hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatcher_timeout_s: Option<u32>,
-    /// Clients at once.
     pub clients: u32,
     /// Connections a second; `None`: closed loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// What it is measured for.
     #[serde(default, skip_serializing_if = "Role::is_point")]
     pub role: Role,
 }
@@ -75,24 +68,21 @@ impl Cell {
         format!("{}, {}", self.way_name(), self.reuse_name())
     }
 
-    /// Its way in words.
     pub fn way_name(&self) -> String {
         front::name(&self.way())
     }
 
-    /// What is compared under one traffic.
+    /// The way of its requests: ways are what is compared under one traffic.
     pub fn way(&self) -> Way {
         (self.policy, self.front)
     }
 
-    /// The name of what its way has to cope with.
     pub fn traffic(&self, all: &[Cell]) -> String {
         let mut parts = vec![self.reuse_name()];
         parts.extend(self.besides_reuse(all));
         parts.join(", ")
     }
 
-    /// Its reuse in words.
     pub fn reuse_name(&self) -> String {
         if self.plain { PLAIN_HTTP.to_owned() } else { format!("{} % reuse", self.reuse_percent) }
     }
@@ -123,7 +113,6 @@ impl Cell {
         Cell { policy: other.policy, front: other.front, ..self.clone() } == *other
     }
 
-    /// When its connections resume.
     pub fn reuse(&self) -> Resumption {
         if self.reuse_percent == 0.0 { Resumption::Never } else { Resumption::ShareOfEach(self.reuse_percent / 100.0) }
     }

@@ -18,20 +18,15 @@ use crate::cluster::file::{Cluster, ClusterExperiment, OPEN_BLOCK_MIN, Sharing, 
 
 /// Most backends: a machine holds no more servers that are still worth comparing.
 const BACKENDS_MAX: u32 = 64;
-/// Most processes of a server.
 const PROCESSES_MAX: u32 = 256;
 /// Most cells: each has a dispatcher of its own, and a block in every round.
 const CELLS_MAX: usize = 240;
 /// Connections that are due on average in the shortest block of an open loop: without any, a block says nothing.
 const ARRIVALS_MIN: f64 = 20.0;
-/// Most clients at once.
 const CLIENTS_MAX: u32 = 4096;
 
 impl ClusterExperiment {
     /// Fills in what follows from what a file says. A path of a log or a recording is relative to `directory`.
-    ///
-    /// # Errors
-    /// It asks for what cannot be.
     pub fn complete(&mut self, directory: &Path) -> Result<()> {
         if let WorkloadSpec::Trace { path, .. } | WorkloadSpec::Har { path, .. } = &mut self.workload {
             *path = directory.join(&*path);
@@ -40,9 +35,6 @@ impl ClusterExperiment {
     }
 
     /// Refuses what cannot be measured, with the remedy.
-    ///
-    /// # Errors
-    /// What contradicts itself.
     pub fn check(&self) -> Result<()> {
         let Cluster { server, backends, backend_cpus, sessions, policies, processes, .. } = &self.cluster;
         ensure!(
@@ -137,7 +129,6 @@ impl ClusterExperiment {
         Ok(())
     }
 
-    /// Whether those that end TLS can have such sessions.
     fn check_sharing(&self, sharing: Sharing) -> Result<()> {
         let front_end = self.cluster.front_end.server().filter(|_| self.cluster.has_front_ends());
         let backend =
@@ -200,7 +191,7 @@ impl ClusterExperiment {
         Ok(())
     }
 
-    /// What a paper says is of what is measured.
+    /// The paper's numbers may name only what this experiment measures.
     fn check_paper(&self) -> Result<()> {
         let cells = self.cells();
         for comparison in &self.comparisons {

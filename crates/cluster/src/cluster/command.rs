@@ -74,7 +74,6 @@ struct Flags {
     network: NetworkArgs,
 }
 
-/// Runs the experiment of the flags or of the file.
 pub fn run(args: &Args) -> Result<Exit> {
     let mut experiment = match &args.config {
         None => args.flags.experiment(),
@@ -103,7 +102,6 @@ impl Default for ClusterExperiment {
 }
 
 impl Flags {
-    /// The experiment that these flags describe.
     fn experiment(&self) -> ClusterExperiment {
         let names: Vec<&str> = self.cluster.policies.iter().map(|policy| policy.name()).collect();
         let question = match &names[..] {

@@ -22,24 +22,19 @@ use crate::cluster::front::Way;
 
 /// A block of an open loop is not shorter than this: arrivals scatter.
 pub const OPEN_BLOCK_MIN: Duration = Duration::from_millis(800);
-/// One cluster experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterExperiment {
     /// What the experiment is to answer, one sentence.
     pub question: String,
-    /// The cluster.
     pub cluster: Cluster,
     /// TLS as the servers are configured and as the clients offer it.
     #[serde(default)]
     pub tls: Tls,
-    /// What is requested.
     #[serde(default = "default_workload")]
     pub workload: WorkloadSpec,
-    /// How it is requested.
     #[serde(default)]
     pub traffic: Traffic,
-    /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
     /// Who makes the load, if that is not this machine.
@@ -51,7 +46,6 @@ pub struct ClusterExperiment {
     /// How many times the hits per second of one cell (`session, 80 % reuse`) another has by a paper.
     #[serde(default, rename = "comparison", skip_serializing_if = "Vec::is_empty")]
     pub comparisons: Vec<ComparisonModel>,
-    /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Paper>,
 }
@@ -149,12 +143,10 @@ fn cpus_of_one(text: &str) -> Result<f64, String> {
 }
 
 impl Cluster {
-    /// The address that dispatchers listen on.
     pub fn ip(&self) -> IpAddr {
         self.address.unwrap_or(LOOPBACK)
     }
 
-    /// Whether any clients connect through a dispatcher.
     pub fn has_dispatcher(&self) -> bool {
         self.policies.iter().any(|policy| *policy != Policy::Direct)
     }
@@ -199,7 +191,6 @@ impl Sharing {
         }
     }
 
-    /// The servers' TLS settings with this sharing.
     pub fn applied(self, tls: &Tls) -> Tls {
         let tls = tls.clone();
         match self {
@@ -257,7 +248,6 @@ pub struct Traffic {
     pub timeout_ms: u64,
 }
 
-/// The value of --pause.
 fn milliseconds(text: &str) -> Result<u64, String> {
     text.parse::<Time>().map(|time| time.0.as_millis() as u64)
 }

@@ -15,13 +15,10 @@ const OF_A_CELL_MAX: u32 = 16;
 /// Most of all cells: each has its own, so that what one does changes no other.
 const OF_ALL_MAX: u32 = 128;
 
-/// Machines that end TLS before the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Front {
-    /// Front ends of the cell.
     pub ends: u32,
-    /// How clients' connections are spread over them.
     pub spread: Policy,
 }
 
@@ -42,12 +39,10 @@ pub fn name((policy, front): &Way) -> String {
 }
 
 impl Cluster {
-    /// Whether any front ends stand before the servers.
     pub fn has_front_ends(&self) -> bool {
         self.most_front_ends() > 0
     }
 
-    /// Front ends of the cell with the most.
     pub fn most_front_ends(&self) -> u32 {
         self.front_ends.iter().copied().max().unwrap_or(0)
     }
@@ -82,7 +77,6 @@ impl Cluster {
 }
 
 impl ClusterExperiment {
-    /// What belongs to front ends.
     pub(super) fn check_front_ends(&self) -> Result<()> {
         let Cluster { front_ends, front_end, spread, policies, plain, .. } = &self.cluster;
         if front_ends.is_empty() {

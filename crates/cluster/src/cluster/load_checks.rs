@@ -23,7 +23,6 @@ pub struct LoadCheck {
     pub light_latency: Option<Ratio>,
 }
 
-/// The checks of all lines that have any.
 pub(super) fn all(rounds: &Rounds, cells: &[Cell]) -> Vec<LoadCheck> {
     let capacities = cells.iter().enumerate().filter(|(_, cell)| cell.role == Role::Capacity);
     capacities.map(|(index, capacity)| check(rounds, cells, index, capacity)).collect()

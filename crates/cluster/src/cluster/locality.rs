@@ -6,31 +6,28 @@ use tlsdyno_stats::Estimate;
 use tlsdyno_stats::bootstrap::estimate_column;
 use tlsdyno_stats::rounds::Rounds;
 
-/// Of one cell over its blocks. Misses are computed, from the access log of each backend.
+/// Locality of one cell over its blocks. Misses are computed, from the access log of each backend.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LocalitySummary {
-    /// Size of the cache of each backend, bytes.
     pub cache_bytes: u64,
     /// Different objects that a backend was asked for in a block, mean over the backends.
     pub objects: Estimate,
-    /// Their bytes.
+    /// Bytes of these different objects, mean over the backends.
     pub object_bytes: Estimate,
     /// Part of the requests that the caches would miss, per cent.
     pub miss_percent: Estimate,
-    /// Each backend.
     pub backends: Vec<BackendLocality>,
 }
 
-/// What one backend was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct BackendLocality {
     /// Requests, summed over the blocks.
     pub requests: u64,
-    /// Those of them that its cache would miss.
+    /// Requests that its cache would miss, summed over the blocks.
     pub misses: u64,
     /// Different objects in a block, mean over the blocks.
     pub objects: f64,
-    /// Their bytes, mean over the blocks.
+    /// Bytes of these different objects, mean over the blocks.
     pub object_bytes: f64,
 }
 
@@ -48,7 +45,7 @@ fn of_block(block: &Block) -> Option<Vec<Locality>> {
 }
 
 impl LocalitySummary {
-    /// Of a configuration; `None` where no block has access logs.
+    /// Locality of one configuration over its blocks; `None` where no block has access logs.
     pub(super) fn of(rounds: &Rounds, index: usize) -> Option<LocalitySummary> {
         let blocks: Vec<Vec<Locality>> = rounds.of_configuration(index).filter_map(of_block).collect();
         let cache_bytes = blocks.first()?.first()?.cache_bytes;

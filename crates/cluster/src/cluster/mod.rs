@@ -27,7 +27,6 @@ use tlsdyno_stats::scoreboard::Claim;
 use self::file::ClusterExperiment;
 use self::summary::ClusterSummary;
 
-/// Experiments with clusters.
 pub struct Clusters;
 
 impl OfKind for ClusterExperiment {

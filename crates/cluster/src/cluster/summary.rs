@@ -38,10 +38,9 @@ pub struct CellSummary {
     pub measured: ConfigurationSummary,
     /// The name of its traffic: what all policies had to cope with.
     pub traffic: String,
-    /// Of that, what is not reuse; empty where nothing else differs.
+    /// What distinguishes this traffic besides reuse; empty where nothing else differs.
     #[serde(skip)]
     pub besides_reuse: String,
-    /// Its coordinates.
     #[serde(flatten)]
     pub cell: Cell,
     /// CPU time of the front ends per hit, nanoseconds; `None` without any.
@@ -73,12 +72,9 @@ pub struct CellSummary {
     pub mean_block_ns: f64,
 }
 
-/// What one backend did in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Backend {
-    /// CPU time, nanoseconds.
     pub cpu_ns: u64,
-    /// Connections.
     pub connections: u64,
 }
 
@@ -99,7 +95,6 @@ impl CellSummary {
         self.measured.hits + self.unserved
     }
 
-    /// What is to be said where more remained unserved than may.
     pub fn unserved_warning(&self) -> Option<Warning> {
         let rate = self.cell.rate_per_s.filter(|_| self.fell_behind())?;
         let what = format!(
@@ -112,7 +107,6 @@ impl CellSummary {
     }
 }
 
-/// Everything that reports of a cluster show.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterSummary {
     /// In the order of the record.
@@ -120,13 +114,10 @@ pub struct ClusterSummary {
     /// The paper's comparisons beside ours, in the order of the experiment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
-    /// The paper.
     #[serde(skip)]
     pub paper: Option<Paper>,
-    /// Lines of an open loop beside what they must agree with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<LoadCheck>,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
     /// The record's own warnings and those that follow from its numbers.
@@ -290,7 +281,6 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
     })
 }
 
-/// Records as if they had been measured.
 #[cfg(test)]
 pub(crate) mod samples {
 

@@ -11,12 +11,9 @@ use tlsdyno_servers::quota;
 /// for.
 pub const USED_OF_SHARED: f64 = 0.9;
 
-/// What an experiment asks of the CPUs.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// Where server and load are to be.
     pub measure: &'a Measure,
-    /// How many machines there are.
     pub count: usize,
     /// These in words: `3 backends`.
     pub name: String,
@@ -26,22 +23,15 @@ pub struct Wanted<'a> {
     pub shared_most: f64,
     /// The dispatchers get a CPU of their own where there is one.
     pub dispatcher_apart: bool,
-    /// The flag of `cpus`.
     pub flag: &'static str,
-    /// What else would help.
     pub otherwise: &'static str,
-    /// What to say where a limit that was asked for cannot be had.
     pub no_limit: &'static str,
 }
 
-/// The placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placement {
-    /// CPU of each machine.
     pub machines: Vec<usize>,
-    /// CPU of the dispatchers.
     pub dispatcher: usize,
-    /// CPU of the load.
     pub load: usize,
     /// CPU time that each machine may use, in CPUs; `None`: no limit.
     pub quota_cpus: Option<f64>,
@@ -92,7 +82,7 @@ impl Placement {
         Ok(Placement { machines, dispatcher: own.unwrap_or(load), load, quota_cpus, limit_refused: None })
     }
 
-    /// The same where `limit` says that CPU time cannot be limited: machines go without a limit that nobody asked for.
+    /// This placement; where `limit` says that CPU time cannot be limited, without a limit that nobody asked for.
     ///
     /// # Errors
     /// The one of `limit`, where the experiment asks for a limit.
@@ -107,14 +97,12 @@ impl Placement {
         }
     }
 
-    /// How many machines are on each of their CPUs.
     pub fn shared_by_machines(&self) -> impl Iterator<Item = usize> {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         self.machines.iter().for_each(|cpu| *counts.entry(*cpu).or_default() += 1);
         counts.into_values()
     }
 
-    /// Dispatchers and load share a CPU.
     pub fn dispatcher_shares_load(&self) -> bool {
         self.dispatcher == self.load
     }
@@ -127,13 +115,11 @@ impl Placement {
         }
     }
 
-    /// CPUs of the machines, each once.
     pub fn cpus(&self) -> Vec<u32> {
         let different: BTreeSet<usize> = self.machines.iter().copied().collect();
         different.into_iter().map(|cpu| cpu as u32).collect()
     }
 
-    /// What each machine may use, in words.
     pub fn limit(&self) -> String {
         self.quota_cpus.map_or_else(
             || "no limit of CPU time".to_owned(),

@@ -32,7 +32,6 @@ use super::placement::Placement;
 
 /// How long a dispatcher may take until it has counted the last connections of a block.
 const COUNTED_WITHIN: Duration = Duration::from_secs(10);
-/// Pause between two looks at its counts.
 const COUNTING_STEP: Duration = Duration::from_millis(2);
 
 /// Starts a machine in a directory of its own inside the one that it is given.
@@ -53,7 +52,6 @@ struct Machine {
 struct Front {
     name: String,
     policy: Policy,
-    /// The address that it listens on.
     ip: IpAddr,
     ends: Vec<usize>,
     timeout_s: Option<u32>,
@@ -65,7 +63,6 @@ struct Front {
 pub struct Route {
     /// The dispatcher; `None`: clients connect to the machines themselves.
     pub dispatcher: Option<usize>,
-    /// The machines that connections end at.
     pub ends: Vec<usize>,
     /// What these need: a cache of sessions, a server behind proxies.
     pub behind: Vec<usize>,
@@ -76,17 +73,16 @@ pub struct Route {
 /// CPU times and counts so far; differences of two of them count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the dispatchers, nanoseconds.
     pub dispatcher_ns: u64,
-    /// Of each machine that connections end at, nanoseconds.
+    /// CPU time of each machine that connections end at, nanoseconds.
     pub ends_ns: Vec<u64>,
-    /// Of each machine that these pass requests on to, nanoseconds.
+    /// CPU time of each machine that these pass requests on to, nanoseconds.
     pub onward_ns: Vec<u64>,
-    /// Of all that these need, nanoseconds.
+    /// CPU time of all that these need, nanoseconds.
     pub behind_ns: u64,
     /// Connections passed to each end, by the dispatcher's count; empty without one.
     pub connections: Vec<u64>,
-    /// The same of the machines that these pass requests on to.
+    /// Connections passed to each machine that these pass requests on to; empty where no dispatcher stands before it.
     pub onward_connections: Vec<u64>,
     /// Samples of the pace of the machines' CPUs.
     pub sampled: Reading,
@@ -95,7 +91,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What was used since `before`.
     #[must_use]
     pub fn since(&self, before: &Usage) -> Usage {
         let each = |after: &[u64], before: &[u64]| {
@@ -114,10 +109,8 @@ impl Usage {
     }
 }
 
-/// How all configurations are connected to.
 #[derive(Clone, Copy, Debug)]
 pub struct Clients {
-    /// Most connections at once.
     pub total: u32,
     /// Requests on each connection; `None`: as many as there are.
     pub requests_each: Option<u32>,
@@ -125,13 +118,9 @@ pub struct Clients {
     pub timeout_ms: u64,
 }
 
-/// Everything that is started and written before the first block.
 pub struct Testbed {
-    /// The workload and its files.
     pub site: ServedWorkload,
-    /// Where everything runs.
     pub placement: Placement,
-    /// Keys and certificates.
     pub credentials: Credentials,
     effort: Effort,
     /// The address that clients connect to.
@@ -153,9 +142,6 @@ impl Drop for Testbed {
 
 impl Testbed {
     /// Makes workload, files and certificate. Starts nothing yet. `say` is told what is being done.
-    ///
-    /// # Errors
-    /// The workload cannot be made, or a file not be written.
     pub fn prepare(
         workload: &WorkloadSpec,
         certificate: CertificateKind,
@@ -173,7 +159,6 @@ impl Testbed {
         Ok(Testbed { site, placement, credentials, effort, ip, off, machines, fronts, pace, directory })
     }
 
-    /// The files of the workload.
     pub fn docroot(&self) -> PathBuf {
         self.place("docroot")
     }
@@ -203,9 +188,6 @@ impl Testbed {
 
     /// Starts a dispatcher before these machines, which listens at `ip`. Answers its number. `timeout_s`: how long ours
     /// remembers a session; `None`: an hour.
-    ///
-    /// # Errors
-    /// It does not start, with what it said; [`Fault::Server`].
     pub fn dispatch(
         &mut self,
         name: String,
@@ -239,9 +221,6 @@ impl Testbed {
     }
 
     /// Starts anew what has died and what stood before it, but for what others need.
-    ///
-    /// # Errors
-    /// It does not start again.
     pub fn replace_dead(&mut self) -> Result<()> {
         let mut replaced = Vec::new();
         for (number, machine) in self.machines.iter_mut().enumerate() {
@@ -261,17 +240,14 @@ impl Testbed {
         Ok(())
     }
 
-    /// A machine by its number.
     pub fn machine(&self, number: usize) -> &Instance {
         &self.machines[number].instance
     }
 
-    /// Its name.
     pub fn name(&self, number: usize) -> &str {
         &self.machines[number].name
     }
 
-    /// Where clients of a route connect to.
     pub fn entries(&self, route: &Route) -> Vec<SocketAddr> {
         match route.dispatcher {
             Some(dispatcher) => vec![self.fronts[dispatcher].dispatcher.instance.address()],
@@ -279,7 +255,6 @@ impl Testbed {
         }
     }
 
-    /// What was checked of the machines of a route, a sentence each.
     pub fn checks(&self, route: &Route) -> Vec<String> {
         let machines = route.ends.iter().chain(&route.behind).map(|&number| &self.machines[number]);
         let onward = route.onward.iter().flat_map(|onward| self.checks(onward));
@@ -304,7 +279,7 @@ impl Testbed {
         got().or_fault(Fault::Server)
     }
 
-    /// The same by way of a route, where every dispatcher has to count the connection.
+    /// Gets an object by way of a route, where every dispatcher has to count the connection.
     ///
     /// # Errors
     /// As [`Testbed::get`], with what the logs say; the dispatcher counts another number.
@@ -349,9 +324,6 @@ impl Testbed {
 
     /// Connections that the dispatcher of a route has passed to each machine, as soon as they add up to `wanted`, or as
     /// they are when it takes too long. Empty without a dispatcher.
-    ///
-    /// # Errors
-    /// It does not answer, or not as it should.
     pub fn passed(&mut self, route: &Route, wanted: u64) -> Result<Vec<u64>> {
         let Some(number) = route.dispatcher else { return Ok(Vec::new()) };
         let dispatcher = &mut self.fronts[number].dispatcher;
@@ -359,10 +331,7 @@ impl Testbed {
         until(COUNTED_WITHIN, COUNTING_STEP, || dispatcher.connections(), is_counted)
     }
 
-    /// The same of the dispatcher behind front ends; empty where there is none.
-    ///
-    /// # Errors
-    /// As [`Testbed::passed`].
+    /// Connections that the dispatcher behind front ends has passed to each machine; empty where there is none.
     pub fn passed_onward(&mut self, route: &Route, wanted: u64) -> Result<Vec<u64>> {
         route.onward.as_deref().map_or(Ok(Vec::new()), |onward| self.passed(onward, wanted))
     }
@@ -398,10 +367,7 @@ impl Testbed {
         Ok(usage)
     }
 
-    /// The same, read when all have come to rest: the last closes are still their work.
-    ///
-    /// # Errors
-    /// As [`Testbed::cpu`].
+    /// CPU times of a route, read when all have come to rest: the last closes are still their work.
     pub fn cpu_at_rest(&mut self, route: &Route) -> Result<Usage> {
         let usage = at_rest(|| self.clocks(route))?;
         Ok(Usage { sampled: self.pace.read(&self.placement.machines), ..usage })
@@ -409,9 +375,6 @@ impl Testbed {
 
     /// A load of one configuration, to be made what the experiment asks for. `tls`: as its servers have it; `None`:
     /// plain HTTP.
-    ///
-    /// # Errors
-    /// There is nothing to connect to, or the client cannot be made.
     pub fn plan(&self, name: &str, entries: Vec<SocketAddr>, tls: Option<&Tls>, clients: Clients) -> Result<Plan> {
         let address = *entries.first().with_context(|| format!("\"{name}\" has no machine"))?;
         let target = LoadTarget { address, host: HOST.to_owned(), tls: self.client(tls, address)? };
@@ -438,9 +401,6 @@ impl Testbed {
     }
 
     /// Starts the load process for these plans: whom it has make the load, and the network that it goes through.
-    ///
-    /// # Errors
-    /// It does not start, or workers do not come.
     pub fn start_load(
         &self,
         plans: &[Plan],
@@ -450,7 +410,6 @@ impl Testbed {
         LoadProcess::start(plans, &client, between, self.directory.path(), self.placement.load)
     }
 
-    /// All users of the workload.
     pub fn everybody(&self) -> Piece {
         let requests = requests_of_users(&self.site.workload);
         Piece { users: 0..requests.len() as u32, requests: requests.iter().copied().map(u64::from).sum() }
@@ -475,7 +434,6 @@ impl Testbed {
         }
     }
 
-    /// What the logs of a route end with, as the end of an error message.
     pub fn log_tail(&self, route: &Route) -> String {
         let dispatcher = route.dispatcher.map(|number| &self.fronts[number].dispatcher.instance);
         let machines = route.ends.iter().chain(&route.behind).map(|&number| self.machine(number));
@@ -494,7 +452,6 @@ fn living_cpu_ns(instance: &mut Instance, name: &str) -> Result<u64> {
     instance.living_cpu_ns(|instance, obituary| format!("{name}: {obituary}{}", log_tail(instance)))
 }
 
-/// What starts this server.
 pub fn server(spec: ServerSpec) -> Start {
     Box::new(move |run| tlsdyno_servers::start(&spec, run))
 }

@@ -22,7 +22,6 @@ pub const RESERVE: usize = 8;
 /// Longest request that is read; the path is at its beginning.
 const REQUEST_BYTES: usize = 4096;
 
-/// Makes the answer to a request.
 pub(super) type Answer<'a> = &'a (dyn Fn(&[u8]) -> Vec<u8> + Sync);
 
 /// Opens what the reserve lacks, as far as there are descriptors.

@@ -32,7 +32,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Measures primitives.
 pub fn run(args: &Args) -> Result<Exit> {
     args.experiment().perform(&args.output)
 }

@@ -46,16 +46,13 @@ named! {
 /// What kind of primitive it is, as the program that measures calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlgorithmKind {
-    /// A cipher, with authentication or without.
     Cipher,
-    /// A hash.
     Digest,
     /// A hash with a key.
     Hmac,
 }
 
 impl Algorithm {
-    /// Those of today's TLS.
     pub fn usual() -> impl Iterator<Item = Algorithm> {
         Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.is_legacy())
     }
@@ -106,15 +103,12 @@ impl Algorithm {
 pub struct PrimitivesExperiment {
     /// What it is to answer, one sentence.
     pub question: String,
-    /// Primitives and sizes.
     pub primitives: Primitives,
     /// The server whose libraries are measured.
     #[serde(default)]
     pub server: Server,
-    /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
-    /// What a paper published of the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Paper>,
 }
@@ -139,19 +133,15 @@ pub struct Primitives {
     pub check: bool,
 }
 
-/// What one configuration measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrimitiveCell {
-    /// Of what.
     pub algorithm: Algorithm,
-    /// How.
     pub by: MeasuredBy,
     /// Bytes of each call.
     pub size_bytes: u64,
 }
 
-/// What is done over and over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MeasuredBy {
@@ -163,7 +153,6 @@ pub enum MeasuredBy {
     OpensslSpeed,
 }
 
-/// Most bytes of a call.
 const SIZE_MAX: u64 = 1 << 20;
 /// Most bytes of a TLS record (RFC 8446 section 5.1).
 const RECORD_MAX: u64 = 1 << 14;
@@ -178,9 +167,6 @@ impl Default for Primitives {
 
 impl PrimitivesExperiment {
     /// Refuses what cannot be measured, with the remedy.
-    ///
-    /// # Errors
-    /// What is wrong.
     pub fn check(&self) -> Result<()> {
         let Primitives { algorithms, sizes_bytes, .. } = &self.primitives;
         ensure!(!algorithms.is_empty(), "--algorithms names the primitives to measure, for example aes-128-gcm,sha256");
@@ -211,14 +197,12 @@ impl PrimitivesExperiment {
         cells
     }
 
-    /// The size at which `openssl speed` is run.
     fn checked_size(&self) -> Option<u64> {
         let sizes = &self.primitives.sizes_bytes;
         sizes.iter().copied().find(|size| *size == CHECKED_SIZE).or(sizes.last().copied())
     }
 }
 
-/// The name of a size of a call.
 pub fn size_name(bytes: u64) -> String {
     format!("{bytes} B")
 }
@@ -239,7 +223,6 @@ impl std::fmt::Display for PrimitiveCell {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrimitivesRecord {
-    /// What was asked for.
     pub experiment: PrimitivesExperiment,
     /// The cells, in the order of the configurations.
     pub cells: Vec<PrimitiveCell>,

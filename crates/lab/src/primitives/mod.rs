@@ -23,7 +23,6 @@ use self::file::PrimitivesExperiment;
 pub use self::file::PrimitivesRecord;
 use self::summary::PrimitivesSummary;
 
-/// Throughput of the primitives of libraries.
 pub struct PrimitivesOfLibraries;
 
 impl OfKind for PrimitivesRecord {

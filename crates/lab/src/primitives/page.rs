@@ -18,7 +18,6 @@ use tlsdyno_stats::Estimate;
 
 use crate::primitives::summary::{AlgorithmSummary, PrimitivesSummary, SizeSummary};
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &PrimitivesSummary) -> Document {
     let paper = summary.paper.as_ref().map(|paper| published::section(paper, &summary.claims));
     let sections = [
@@ -112,7 +111,6 @@ fn every_size(summary: &PrimitivesSummary) -> Section {
     Section::default().on(Medium::Page).with(folded)
 }
 
-/// Records beside what they are made of.
 fn records(summary: &PrimitivesSummary) -> Section {
     if summary.records.is_empty() {
         return Section::default();
@@ -132,7 +130,6 @@ fn records(summary: &PrimitivesSummary) -> Section {
     ])
 }
 
-/// `openssl speed` beside ours.
 fn checks(summary: &PrimitivesSummary) -> Section {
     if summary.checks.is_empty() {
         return Section::default();

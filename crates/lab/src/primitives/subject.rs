@@ -33,7 +33,6 @@ use crate::primitives::file::{AlgorithmKind, MeasuredBy as By, PrimitiveCell, Pr
 
 /// CPU time of a warm-up and of the look whether the library has a primitive.
 const LOOK: Duration = Duration::from_millis(2);
-/// The shortest and the longest block.
 const BLOCK: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(400)];
 /// What a block takes besides: the command, keys, the handshake before records.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(3);
@@ -47,7 +46,6 @@ pub fn run(experiment: &PrimitivesExperiment, stop: &AtomicBool, observer: &mut 
     })
 }
 
-/// A library whose primitives are measured.
 struct Library {
     cells: Vec<PrimitiveCell>,
     meter: Meter,
@@ -147,7 +145,7 @@ fn libraries(testbed: &mut Testbed) -> Result<[PathBuf; 2]> {
     both().or_fault(Fault::Server)
 }
 
-/// Those of the cells that the library has; of others a warning says why they are left out.
+/// The cells that the library has; of others a warning says why they are left out.
 fn available(cells: Vec<PrimitiveCell>, meter: &mut Meter, record: &mut Record) -> Result<Vec<PrimitiveCell>> {
     let mut missing = Vec::new();
     let mut has = Vec::new();
@@ -190,7 +188,6 @@ fn configuration(cell: &PrimitiveCell) -> Configuration {
     Configuration::setting(cell.to_string(), cell.by == By::Record, Vec::new())
 }
 
-/// The work of a block: so much CPU time.
 fn for_time(time: Duration) -> Work {
     let timed = Timed { for_ns: time.as_nanos() as u64, seed: 0 };
     Work { timed: Some(timed), ..Piece { users: 0..0, requests: 0 }.into() }

@@ -20,14 +20,10 @@ const CHECK_PERCENT: f64 = 5.0;
 /// The size at which records are held beside bare primitives, where it was measured.
 const RECORD_BYTES: u64 = 4096;
 
-/// What was found of primitives.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PrimitivesSummary {
-    /// The file that was measured.
     pub libcrypto: String,
-    /// Its version.
     pub libcrypto_version: String,
-    /// The primitives.
     pub algorithms: Vec<AlgorithmSummary>,
     /// Records beside bare primitives, at one size.
     pub records: Vec<RecordSummary>,
@@ -36,21 +32,16 @@ pub struct PrimitivesSummary {
     /// The paper's numbers beside ours.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
-    /// The paper.
     #[serde(skip)]
     pub paper: Option<Paper>,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
-    /// What the reader must know.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
 }
 
-/// One primitive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AlgorithmSummary {
-    /// Which.
     pub algorithm: Algorithm,
     /// Bare calls, by size.
     pub bare: Vec<SizeSummary>,
@@ -62,10 +53,8 @@ pub struct AlgorithmSummary {
     pub call_ns: Option<Estimate>,
 }
 
-/// One size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeSummary {
-    /// Bytes of a call.
     pub size_bytes: u64,
     /// CPU time of a call, nanoseconds.
     pub ns: Estimate,
@@ -76,7 +65,6 @@ pub struct SizeSummary {
 /// A record beside what it is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RecordSummary {
-    /// Its cipher.
     pub algorithm: Algorithm,
     /// What does its MAC, where that is another call.
     pub mac: Option<Algorithm>,
@@ -93,9 +81,7 @@ pub struct RecordSummary {
 /// `openssl speed` beside ours.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SpeedCheck {
-    /// Of what.
     pub algorithm: Algorithm,
-    /// Bytes of a call.
     pub size_bytes: u64,
     /// Ours, million bits a second.
     pub ours_mbit_per_s: Estimate,

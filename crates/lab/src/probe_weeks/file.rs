@@ -15,14 +15,12 @@ use super::network::Network;
 pub struct ProbeExperiment {
     /// What is asked, in one sentence ending in a question mark.
     pub question: String,
-    /// The robot.
     pub probe: Robot,
     /// How long real rounds are measured at all servers together, and the seed of what is drawn.
     #[serde(default)]
     pub measure: Measure,
 }
 
-/// The robot and its sites.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Robot {
@@ -36,23 +34,18 @@ pub struct Robot {
     /// How long single rounds are kept; `None`: 7 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_rounds: Option<Time>,
-    /// Its sites.
     pub site: Vec<SimulatedSite>,
 }
 
-/// A site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimulatedSite {
-    /// What it is called.
     pub name: String,
     /// The server whose rounds are measured.
     #[serde(default)]
     pub server: Server,
-    /// Its TLS.
     #[serde(default)]
     pub tls: Tls,
-    /// The network in front of it.
     #[serde(default)]
     pub network: Network,
     /// What a full handshake took longer on the machines of that time.

@@ -18,7 +18,6 @@ use tlsdyno_record::store::Record;
 
 use self::file::ProbeExperiment;
 
-/// Simulations of a probe.
 pub struct ProbeWeeks;
 
 impl Kind for ProbeWeeks {

@@ -9,15 +9,11 @@ use tlsdyno_engine::time::Time;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
-    /// Of all phases.
     pub all: Part,
-    /// Of the TCP handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Part>,
-    /// Of the TLS handshake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Part>,
-    /// Of request and answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<Part>,
     /// Hours of the day (UTC) in which delays are longer.
@@ -29,7 +25,7 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Part {
-    /// From one end to the other.
+    /// Delay from one end to the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Time>,
     /// How much delays vary: the standard deviation of their logarithm. The median stays.
@@ -56,23 +52,16 @@ pub struct Busy {
     pub ratio: f64,
 }
 
-/// A phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// The TCP handshake.
     Tcp,
-    /// The TLS handshake.
     Handshake,
-    /// Request and answer.
     Answer,
 }
 
-/// What becomes of a connection in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on.
     Good,
-    /// It is reset.
     Reset,
     /// Nothing arrives any more.
     Blackhole,
@@ -80,9 +69,6 @@ pub enum Fate {
 
 impl Network {
     /// Whether all numbers make sense.
-    ///
-    /// # Errors
-    /// Says what does not.
     pub fn check(&self) -> Result<()> {
         for part in [Some(self.all), self.tcp, self.handshake, self.answer].into_iter().flatten() {
             for percent in [part.loss_percent, part.reset_percent, part.blackhole_percent].into_iter().flatten() {
@@ -116,12 +102,10 @@ impl Network {
         (median_ns * spread * self.busy.map_or(1.0, |busy| busy.ratio_at(unix_s))) as u64
     }
 
-    /// Whether a packet is lost.
     pub fn is_lost(&self, phase: Phase, random: &mut SplitMix64) -> bool {
         chance(self.of(phase, |part| part.loss_percent), random)
     }
 
-    /// What becomes of a connection in this phase.
     pub fn fate(&self, phase: Phase, random: &mut SplitMix64) -> Fate {
         if chance(self.of(phase, |part| part.reset_percent), random) {
             Fate::Reset

@@ -7,7 +7,6 @@ use tlsdyno_report::document::{Document, Section};
 
 use super::file::ProbeExperiment;
 
-/// The report about the sites that were simulated.
 pub fn document(experiment: &ProbeExperiment, sites: &[SiteSummary]) -> Document {
     let robot = &experiment.probe;
     let mut document = page(sites);

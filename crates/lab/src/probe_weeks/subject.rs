@@ -24,9 +24,7 @@ use super::virtual_round::round;
 const EVERY: Duration = Duration::from_secs(600);
 /// How long single rounds are kept, in hours.
 const KEEP_ROUNDS_HOURS: u64 = 7 * 24;
-/// Nanoseconds of a day.
 const DAY_NS: u64 = 86_400_000_000_000;
-/// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
 /// Real rounds of a site, however little time there is.
 const ROUNDS_MIN: usize = 20;
@@ -35,10 +33,6 @@ const ROUNDS_MAX: usize = 2000;
 /// The object that is asked for: below 5000 bytes, as in the paper, so that it travels in one flight.
 const OBJECT_BYTES: usize = 4000;
 
-/// Whether it can be carried out.
-///
-/// # Errors
-/// Says why not.
 pub fn check(experiment: &ProbeExperiment) -> Result<()> {
     let robot = &experiment.probe;
     ensure!(!robot.site.is_empty(), "there is no [[probe.site]]");

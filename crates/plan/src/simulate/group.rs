@@ -37,7 +37,6 @@ struct Due {
     left: u16,
 }
 
-/// One dispatcher, its machines and its users.
 pub(super) struct Group<'s> {
     of: &'s Scenario,
     random: SplitMix64,
@@ -114,7 +113,6 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// All of the time.
     pub fn run(mut self) -> Seen {
         let end_ns = ns(self.of.length_s);
         let (mut visit_ns, mut user) = self.next_visit();
@@ -169,7 +167,6 @@ impl<'s> Group<'s> {
         (self.now_ns + ns(pause_s.min(self.of.length_s)), self.random.below(users) as u32)
     }
 
-    /// A user comes.
     fn visit(&mut self, user: u32, tries: u8) {
         let session = self.users[user as usize];
         let now_s = self.now_s();
@@ -291,7 +288,7 @@ impl<'s> Group<'s> {
         }
     }
 
-    /// The handshake with its first request.
+    /// Serves the handshake with its first request.
     fn open(&mut self, slot: u8, resumed: bool) {
         let machine = usize::from(slot);
         let work_ns = self.of.opening_s[usize::from(resumed)] * SECOND;
@@ -307,7 +304,7 @@ impl<'s> Group<'s> {
         self.go_on(slot, self.of.requests - 1, done_ns);
     }
 
-    /// A further request of a connection.
+    /// Serves a further request of a connection.
     fn request(&mut self) {
         let Some(Due { machine: slot, left, .. }) = self.due.pop_front() else { return };
         let machine = usize::from(slot);
@@ -319,7 +316,7 @@ impl<'s> Group<'s> {
         self.go_on(slot, left - 1, done_ns);
     }
 
-    /// So many requests are left.
+    /// Notes that a connection has so many requests left.
     fn go_on(&mut self, slot: u8, left: u16, done_ns: u64) {
         self.seen.hits += 1;
         match left {

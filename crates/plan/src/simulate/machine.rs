@@ -13,7 +13,6 @@ pub(super) struct Session {
     pub at_s: u32,
 }
 
-/// A machine.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     /// When each CPU has done what came so far, nanoseconds.
@@ -22,13 +21,10 @@ pub(super) struct Machine {
     pub closings_ns: VecDeque<u64>,
     /// The key that it gives out tickets under, and the one before.
     pub keys: [u32; 2],
-    /// Sessions given out.
     pub issued: u32,
-    /// It takes connections.
     pub works: bool,
-    /// CPU time used, nanoseconds.
     pub busy_ns: u64,
-    /// What it takes for a second's work, seconds.
+    /// CPU time that it takes for a second's work, seconds.
     times: f64,
 }
 
@@ -61,13 +57,11 @@ impl Machine {
         self.keys.contains(&session.key) && is_held
     }
 
-    /// Gives out a session.
     pub fn issue(&mut self, now_s: u32) -> Session {
         self.issued = self.issued.wrapping_add(1);
         Session { key: self.keys[0], number: self.issued, at_s: now_s }
     }
 
-    /// Begins with nothing to do.
     pub fn start(&mut self, now_ns: u64) {
         self.works = true;
         self.free_ns.fill(now_ns);

@@ -21,7 +21,6 @@ pub use storm::{Storm, Told};
 
 use group::Group;
 
-/// Nanoseconds of a second.
 const SECOND: f64 = 1e9;
 
 /// How a client names its session, and where it is kept.
@@ -42,14 +41,12 @@ pub enum Visits {
     Plan(Vec<(f64, u32)>),
 }
 
-/// A site and its traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// Machines that end TLS.
     pub ends: u32,
     /// Servers behind them; 0: they are the servers.
     pub behind: u32,
-    /// CPUs of each machine.
     pub cpus: u32,
     /// Seconds of a CPU for a handshake with its first request: full, resumed.
     pub opening_s: [f64; 2],
@@ -59,11 +56,9 @@ pub struct Scenario {
     pub behind_s: f64,
     /// The first machine takes so many times as long as the others.
     pub slow_times: f64,
-    /// How connections come to the machines.
     pub policy: Policy,
     /// The machines share their ticket keys, from a file that restarts do not change.
     pub shares_keys: bool,
-    /// Where sessions are.
     pub kept: Kept,
     /// For how long clients and machines keep a session, seconds.
     pub lifetime_s: u32,
@@ -73,21 +68,16 @@ pub struct Scenario {
     pub table: usize,
     /// For how long a dispatcher remembers, seconds.
     pub remembers_s: u32,
-    /// How a dispatcher checks machines.
     pub check: Check,
-    /// Users.
     pub users: u64,
-    /// When they come.
     pub visits: Visits,
-    /// Requests of a visit.
     pub requests: u16,
     /// From one request of a visit to the next, seconds.
     pub gap_s: f64,
-    /// How long, seconds.
     pub length_s: f64,
     /// What happens to the machines, and when, seconds.
     pub storm: Option<(Storm, f64)>,
-    /// What chance is drawn from.
+    /// Seed of everything random.
     pub seed: u64,
 }
 
@@ -97,7 +87,7 @@ impl Scenario {
         self.ends.div_ceil(BACKENDS_MAX as u32)
     }
 
-    /// The part of this group.
+    /// The part of the scenario that falls to this group of machines.
     fn of_group(&self, group: u32) -> Scenario {
         let groups = self.groups();
         let part = |of: u64| of / u64::from(groups) + u64::from(of % u64::from(groups) > u64::from(group));
@@ -124,7 +114,7 @@ impl Scenario {
         }
     }
 
-    /// What happens on so many threads.
+    /// Simulates the scenario on so many threads.
     pub fn run(&self, threads: usize) -> Seen {
         let (of, groups) = (self, self.groups());
         let threads = threads.clamp(1, groups as usize) as u32;

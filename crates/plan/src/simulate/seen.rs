@@ -36,12 +36,10 @@ impl Latencies {
     }
 }
 
-/// A part of the time.
+/// Counts of one of the equal parts of the time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// Full handshakes.
     pub full: u64,
-    /// Resumed ones.
     pub resumed_count: u64,
     /// Visits that no machine took, tried again or not.
     pub failed_count: u64,
@@ -52,7 +50,6 @@ pub struct Interval {
     pub latencies: Latencies,
 }
 
-/// What was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// Equal parts of the time, in order.
@@ -63,19 +60,16 @@ pub struct Seen {
     pub latencies: [Latencies; 2],
     /// Connections that offered a session that was not too old.
     pub offered: u64,
-    /// Those whose session was taken.
+    /// Connections whose offered session was taken.
     pub kept: u64,
     /// Connections that a machine took.
     pub connections: u64,
-    /// Requests served.
     pub hits: u64,
     /// Times that a dispatcher tried another machine.
     pub retried: u64,
-    /// Visits that were given up.
     pub given_up: u64,
     /// Requests of connections that a machine lost.
     pub lost: u64,
-    /// Connections of each machine.
     pub by_machine: Vec<u64>,
     /// CPU time of each, seconds.
     pub busy_s: Vec<f64>,
@@ -86,7 +80,6 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nothing yet.
     pub fn of(scenario: &Scenario) -> Seen {
         let latencies = Latencies(vec![0; BINS]);
         let none = Interval { full: 0, resumed_count: 0, failed_count: 0, work_s: 0.0, latencies: latencies.clone() };
@@ -108,7 +101,6 @@ impl Seen {
         }
     }
 
-    /// The interval of this moment.
     pub(super) fn at(&mut self, now_ns: u64) -> &mut Interval {
         let last = self.intervals.len() - 1;
         &mut self.intervals[((now_ns as f64 / SECOND / self.interval_s) as usize).min(last)]

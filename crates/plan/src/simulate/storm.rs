@@ -26,7 +26,6 @@ named! {
     }
 }
 
-/// What happens to one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Happening {
     /// It takes no connections any more, and those that it has are lost.
@@ -82,7 +81,6 @@ pub struct Told {
 }
 
 impl Told {
-    /// Of a scenario with a storm.
     pub fn of(seen: &Seen, storm_s: f64) -> Told {
         let first = (storm_s / seen.interval_s) as usize;
         let (before, after) = seen.intervals.split_at(first.min(seen.intervals.len()));
@@ -108,7 +106,6 @@ impl Told {
         }
     }
 
-    /// In a sentence.
     pub fn sentence(&self, storm: Storm) -> String {
         let [full, most] = self.full_per_s.map(|rate| format!("{rate:.0}"));
         let [used, used_most] = self.used_fraction.map(|part| format!("{:.0} %", 100.0 * part));

@@ -58,21 +58,20 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// What was asked for.
     pub fn asked(&self) -> Result<Option<Address>> {
         let Some(text) = &self.store else { return Ok(None) };
         let address: Address = text.parse().context("--store").or_fault(Fault::Usage)?;
         address.with_password_file(self.store_password_file.as_deref()).map(Some)
     }
 
-    /// The same, or the store of the user.
+    /// The store that was asked for, else the store of the user.
     pub fn address(&self) -> Result<Address> {
         self.asked()?.map_or_else(Address::of_user, Ok)
     }
 }
 
 impl Settings {
-    /// These, and where they say nothing, others.
+    /// These settings, and where they say nothing, others.
     #[must_use]
     pub fn or(self, others: Settings) -> Settings {
         Settings {
@@ -87,7 +86,6 @@ impl Settings {
         }
     }
 
-    /// Hours for which single rounds are kept.
     pub fn raw_hours(&self) -> u64 {
         self.keep_rounds.unwrap_or(KEEP_ROUNDS).0.as_secs().div_ceil(3600)
     }
@@ -107,9 +105,6 @@ fn vantage(text: &str) -> Result<String, String> {
 }
 
 /// Reads a file: its settings and its sites.
-///
-/// # Errors
-/// It cannot be read or understood; says where.
 pub fn read(path: &Path) -> Result<(Settings, Vec<SiteSpec>)> {
     let text = tlsdyno_base::input::text(path)?;
     parse(&text).with_context(|| format!("in {}", path.display()))

@@ -48,7 +48,6 @@ impl Example {
     }
 }
 
-/// Prints it.
 pub fn run(args: &Args) -> Result<Exit> {
     print(args.file.text())?;
     Ok(Exit::Done)

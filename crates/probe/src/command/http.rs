@@ -17,10 +17,9 @@ use super::query::{Asked, Query, asked};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections at once. Where more come, the one that has kept us waiting longest makes place.
 const CONNECTIONS_MAX: usize = 32;
-/// How often the flag is looked at.
+/// How often the flag to stop is looked at.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// An answer.
 pub struct Answer {
     pub status: u16,
     pub kind: &'static str,
@@ -35,9 +34,6 @@ impl Answer {
 }
 
 /// Answers until `stop` is set.
-///
-/// # Errors
-/// The socket fails.
 pub fn serve(listener: &TcpListener, stop: &AtomicBool, answer: &(dyn Fn(&Query<'_>) -> Answer + Sync)) -> Result<()> {
     listener.set_nonblocking(true).context("failed to prepare the socket")?;
     let places = &Places::default();

@@ -98,7 +98,6 @@ enum Action {
 
 /// The exit code of monitoring plugins for "could not be asked".
 const NAGIOS_UNKNOWN: i32 = 3;
-/// Probes.
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
         Some(Action::Report(args)) => return report::run(args),
@@ -190,7 +189,6 @@ fn random() -> SplitMix64 {
     SplitMix64::new(RandomState::new().build_hasher().finish())
 }
 
-/// The robot.
 fn go_on(args: &Args, every: Time, settings: &Settings, sites: &[Site]) -> Result<Exit> {
     let address = settings.store.address()?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;

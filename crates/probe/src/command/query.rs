@@ -15,7 +15,6 @@ pub enum Asked<'a> {
     Refused { status: u16, why: &'static str, has_body: bool },
 }
 
-/// What is asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Query<'a> {
     /// The path, from `/` on.

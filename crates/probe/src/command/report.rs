@@ -66,7 +66,6 @@ pub fn hour(text: &str) -> Result<i64, String> {
     Ok(moment.assume_utc().unix_timestamp() * 1_000_000)
 }
 
-/// Prints the report.
 pub fn run(args: &Args) -> Result<Exit> {
     let address = args.store.address()?;
     let mut store = Store::open_for_reading(&address)?;

@@ -36,13 +36,10 @@ pub struct Args {
 
 /// Times that the page offers, in days.
 const DAYS: [(&str, &str); 4] = [("1", "1 day"), ("7", "7 days"), ("30", "30 days"), ("365", "a year")];
-/// The time that it shows unasked.
 const DAYS_SHOWN: i64 = 7;
 const DAY_US: i64 = 86_400_000_000;
-/// Microseconds of an hour.
 const HOUR_US: i64 = DAY_US / 24;
 
-/// Serves until Ctrl-C.
 pub fn run(args: &Args) -> Result<Exit> {
     ensure_fault!(
         Usage,

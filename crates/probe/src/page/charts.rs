@@ -26,7 +26,6 @@ const POINTS_MAX: usize = 400;
 /// About so many bins.
 const BINS: f64 = 40.0;
 
-/// The charts of a site, on pages.
 pub fn of_site(index: usize, site: &SiteSummary) -> Option<Section> {
     let (histogram, shown) = histogram(index, site)?;
     let section = Section::titled("", site.site.clone()).on(Medium::Page);

@@ -6,12 +6,10 @@ use std::fmt::Write;
 use crate::round::{Resumption, Round, Visit};
 use crate::store::Tally;
 
-/// What is known of a series.
 #[derive(Clone, Debug)]
 pub struct SiteState {
     /// Its name: the site, as seen from a place.
     pub name: String,
-    /// All its rounds.
     pub totals: Tally,
     /// The last one, if its row is there.
     pub latest: Option<Round>,
@@ -29,7 +27,6 @@ enum Of {
     Phases(fn(&Round, &Visit) -> [(&'static str, u64); 5]),
     /// Texts about the site, as labels of a value that is always 1.
     Facts(fn(&Round) -> Vec<(&'static str, String)>),
-    /// A count of all rounds.
     Total(fn(&Tally) -> u64),
 }
 

@@ -35,7 +35,6 @@ pub fn page(sites: &[SiteSummary]) -> Document {
     page
 }
 
-/// The report about these sites in words and tables.
 pub fn document(sites: &[SiteSummary]) -> Document {
     let rounds: u64 = sites.iter().map(|site| site.tally.made_count).sum();
     let ends = sites.iter().filter_map(|site| site.hours_unix_s);
@@ -54,7 +53,6 @@ pub fn document(sites: &[SiteSummary]) -> Document {
     }
 }
 
-/// The answer for a site, in a sentence.
 fn answer(site: &SiteSummary) -> String {
     let name = &site.site;
     match site.number("sum_of_medians_saved_percent") {
@@ -94,7 +92,7 @@ fn time(site: &SiteSummary, number: &str) -> String {
     site.number(number).map_or(NONE.to_owned(), |estimate| format_duration(estimate.value))
 }
 
-/// The same with its interval.
+/// A number of a site with its interval.
 fn times(site: &SiteSummary, number: &str) -> [String; 2] {
     let ends = |of: Estimate| format_interval_with(of.low, of.high, format_duration);
     [time(site, number), site.number(number).map_or(NONE.to_owned(), ends)]
@@ -130,7 +128,7 @@ fn medians(sites: &[SiteSummary]) -> Section {
     Section::titled("medians", "Medians, and their sums").rows(table).notes([note.to_owned()])
 }
 
-/// The other way to add up.
+/// Medians of sums that are made in each round, which the paper does not have.
 fn sums(sites: &[SiteSummary]) -> Section {
     let table = Rows::new(sites)
         .words("site", |site| site.site.clone())

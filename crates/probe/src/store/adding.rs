@@ -46,9 +46,6 @@ impl Store {
     }
 
     /// What all runs have brought of each site, by its number.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn totals(&mut self) -> Result<BTreeMap<i64, Tally>> {
         let sums = Tally::COLUMNS.map(|column| format!("CAST(SUM({column}) AS BIGINT)")).join(", ");
         let rows = self.database.all(&format!("SELECT site, {sums} FROM runs GROUP BY site"), &[])?;

@@ -10,12 +10,9 @@ use tlsdyno_base::store_path;
 
 use super::ServerUrl;
 
-/// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A SQLite file.
     File(PathBuf),
-    /// A PostgreSQL server.
     Server(Box<ServerUrl>),
 }
 
@@ -49,7 +46,7 @@ impl Address {
         Ok(path.with_file_name(name))
     }
 
-    /// The same with this file for the server's password.
+    /// This address with this file for the server's password.
     ///
     /// # Errors
     /// It is a file, which has no password.

@@ -5,27 +5,16 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 pub use rusqlite::types::Value;
 
-/// A database.
 pub trait Database: Send {
     /// Statements without parameters or answer.
-    ///
-    /// # Errors
-    /// The database says why.
     fn batch(&mut self, sql: &str) -> Result<()>;
 
     /// One statement, each row of its answer handed to `row`.
-    ///
-    /// # Errors
-    /// The database says why, or `row` does.
     fn query(&mut self, sql: &str, values: &[Value], row: &mut dyn FnMut(&[Value]) -> Result<()>) -> Result<()>;
 
     /// Whether what is written still arrives where others read it.
-    ///
-    /// # Errors
-    /// It does not; says why.
     fn check(&self) -> Result<()>;
 
-    /// How this database differs from others.
     fn dialect(&self) -> Dialect;
 }
 
@@ -50,9 +39,6 @@ pub struct Dialect {
 
 impl dyn Database + '_ {
     /// All rows of an answer.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn all(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>> {
         let mut all = Vec::new();
         self.query(sql, values, &mut |row| {
@@ -63,17 +49,11 @@ impl dyn Database + '_ {
     }
 
     /// The number in the first column of the first row, if there is one.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn number(&mut self, sql: &str, values: &[Value]) -> Result<Option<i64>> {
         Ok(self.all(sql, values)?.first().and_then(|row| row[0].integer()))
     }
 
     /// Inserts rows, and answers what the statement returns of them. `behind` is what follows the values.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn insert(&mut self, table: &str, columns: &str, rows: &[Vec<Value>], behind: &str) -> Result<Vec<Vec<Value>>> {
         /// A statement takes a bounded number of parameters.
         const ROWS_OF_STATEMENT: usize = 200;
@@ -96,7 +76,6 @@ pub fn places(first: usize, count: usize) -> String {
 
 /// A value of a column, of which it is known what it is.
 pub trait Column {
-    /// The number.
     fn integer(&self) -> Option<i64>;
 
     /// The text; empty if it is none.
@@ -141,9 +120,6 @@ pub struct Texts {
 
 impl Texts {
     /// The number of a text of that kind, which it gets now if it has none. Asked within a transaction that writes.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn number(&mut self, database: &mut dyn Database, kind: &'static str, text: &str) -> Result<i64> {
         if let Some(number) = self.numbers.get(&(kind, text.to_owned())) {
             return Ok(*number);
@@ -164,9 +140,6 @@ impl Texts {
 
     /// All texts by their numbers. Only new ones are read: numbers grow, and none is given before the one below it is
     /// there for all.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn read(&mut self, database: &mut dyn Database) -> Result<&BTreeMap<i64, String>> {
         let last = self.texts.last_key_value().map_or(0, |(number, _)| *number);
         for row in database.all("SELECT id, content FROM texts WHERE id > $1", &[last.into()])? {

@@ -23,7 +23,6 @@ use crate::round::{Facts, Resumption};
 
 const HOUR_S: i64 = 3600;
 const DAY_S: i64 = 24 * HOUR_S;
-/// Microseconds of an hour.
 const HOUR_US: i64 = HOUR_S * 1_000_000;
 /// So many hours with rounds make their clock known: one that was set wrong does so, but not before somebody notices.
 const HOURS_OF_TRUST: i64 = 24;
@@ -47,7 +46,6 @@ named! {
 }
 
 impl By {
-    /// How long it is, in seconds.
     pub fn length_s(self) -> i64 {
         match self {
             By::Hour => HOUR_S,
@@ -62,7 +60,6 @@ pub struct Hour {
     /// When it begins, in seconds since 1970.
     #[serde(skip)]
     pub hour_unix_s: i64,
-    /// How many rounds there were.
     #[serde(skip)]
     pub tally: Tally,
     /// Faults by kind.
@@ -73,7 +70,6 @@ pub struct Hour {
     /// Facts, and the hour (seconds since 1970) from which on they held: the last ones of an hour, and of what is
     /// longer those of each hour that has others than the one before it.
     pub facts: Vec<(i64, Facts)>,
-    /// The times.
     pub measures: Measures,
 }
 
@@ -101,7 +97,7 @@ impl Hour {
         self.measures.merge(&other.measures);
     }
 
-    /// The same without its times.
+    /// Counts another group that follows, but for its times.
     pub fn merge_counts(&mut self, other: &Hour) {
         self.tally.add(other.tally);
         for (kind, count) in &other.faults {
@@ -127,7 +123,6 @@ impl Hour {
         self.merge(&rounds);
     }
 
-    /// A row of `spans`.
     fn values(&self, site: i64, by: By) -> Result<Vec<Value>> {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
         encoder.write_all(&rmp_serde::to_vec_named(self)?)?;
@@ -182,9 +177,6 @@ impl Store {
 
     /// Puts days together that are over, and lets go of rounds that are older than `raw_hours`. `now_unix_us`: the time
     /// by the clock that rounds are stamped with.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn keep_house(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<()> {
         const LONGEST: i64 = i64::MAX / HOUR_US / 2;
         let raw_us = i64::try_from(raw_hours).unwrap_or(LONGEST).min(LONGEST) * HOUR_US;
@@ -197,11 +189,8 @@ impl Store {
         Ok(())
     }
 
-    /// The same by a clock that may have been set forward: rounds are not let go of because of it before a day's rounds
-    /// were made by it. Who makes fewer rounds keeps them longer.
-    ///
-    /// # Errors
-    /// The database says why.
+    /// Keeps house by a clock that may have been set forward: rounds are not let go of because of it before a day's
+    /// rounds were made by it. Who makes fewer rounds keeps them longer.
     pub fn keep_house_warily(&mut self, now_unix_us: i64, raw_hours: u64) -> Result<()> {
         // What a day's hours of some site say.
         let sql = format!(
@@ -240,18 +229,12 @@ impl Store {
     }
 
     /// What the rounds of a site come to by the hour in this time (microseconds since 1970; whole hours), in order.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn hours(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
         let these = format!("site = $1 AND length_s = {HOUR_S} AND begin_unix_s >= $2 AND begin_unix_s < $3");
         self.read_spans(&these, site, range_us)
     }
 
-    /// The same by the day: days that are put together, and the hours of the others.
-    ///
-    /// # Errors
-    /// The database says why.
+    /// What the rounds of a site come to by the day: days that are put together, and the hours of the others.
     pub fn days(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
         let whole = format!("site = $1 AND length_s = {DAY_S} AND begin_unix_s >= $2 AND begin_unix_s + {DAY_S} <= $3");
         let others = format!(
@@ -280,9 +263,6 @@ impl Store {
 
     /// What a report about these sites and this time (microseconds since 1970) is put together by: hours, unless they
     /// would be too many.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn by(&mut self, sites: &[i64], (from_us, until_us): (i64, i64)) -> Result<By> {
         let sql = format!(
             "SELECT MAX(begin_unix_s) - MIN(begin_unix_s) FROM spans

@@ -37,7 +37,6 @@ use without_postgres::{Postgres, ServerUrl};
 /// How long a server of databases may take for an answer: one that is frozen holds nobody up for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Rounds of many sites, robots and weeks.
 pub struct Store {
     database: Box<dyn Database>,
     texts: Texts,
@@ -76,9 +75,6 @@ impl Store {
     }
 
     /// Does `work` wholly or not at all.
-    ///
-    /// # Errors
-    /// Those of the work and of the database.
     fn transaction<T>(&mut self, work: impl FnOnce(&mut Store) -> Result<T>) -> Result<T> {
         let begun = self.database.batch(self.database.dialect().begin);
         let done = begun.and_then(|()| work(self));
@@ -94,9 +90,6 @@ impl Store {
 
     /// Takes a series of rounds for this connection to the store; `false`: another robot has it. On a file the locks
     /// beside it tell.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn claim(&mut self, series: &str) -> Result<bool> {
         let digest = openssl::sha::sha256(format!("tlsdyno probe {series}").as_bytes());
         let number = i64::from_be_bytes(digest[..8].try_into().expect("eight of 32 bytes"));
@@ -108,9 +101,6 @@ impl Store {
     }
 
     /// The sites, in the order of their names, each with its number.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn sites(&mut self) -> Result<Vec<(i64, String)>> {
         let query = "SELECT id, content FROM texts WHERE kind = 'site' ORDER BY content";
         let rows = self.database.all(query, &[])?;
@@ -118,9 +108,6 @@ impl Store {
     }
 
     /// Hands on the single rounds of a site that began in this time (microseconds since 1970), in order.
-    ///
-    /// # Errors
-    /// The database says why, or `take` does.
     pub fn rounds(
         &mut self,
         site: i64,
@@ -136,9 +123,6 @@ impl Store {
     }
 
     /// The single rounds of a site in this time, each as a group of its own.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn each_round(&mut self, site: i64, range_us: (i64, i64)) -> Result<Vec<Hour>> {
         let mut all = Vec::new();
         self.rounds(site, range_us, &mut |entry| {
@@ -149,9 +133,6 @@ impl Store {
     }
 
     /// The last round of a site that was made, by its stamp.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn latest(&mut self, site: i64) -> Result<Option<Entry>> {
         let these = "site = $1 AND missed_count IS NULL
                      ORDER BY site DESC, started_unix_us DESC, run DESC, number DESC LIMIT 1";
@@ -162,17 +143,11 @@ impl Store {
     }
 
     /// Has everything that is read until [`Store::end_reading`] be of one moment, whatever robots write meanwhile.
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn begin_reading(&mut self) -> Result<()> {
         self.database.batch(self.database.dialect().begin_reading)
     }
 
     /// The end of [`Store::begin_reading`].
-    ///
-    /// # Errors
-    /// The database says why.
     pub fn end_reading(&mut self) -> Result<()> {
         self.database.batch("COMMIT")
     }

@@ -25,7 +25,6 @@ const CONNECTING: Duration = Duration::from_secs(10);
 /// Statements that are kept prepared.
 const STATEMENTS_MAX: usize = 64;
 
-/// A connection to a server.
 pub struct Postgres {
     // Before what carries it: the server is told of its end.
     client: Client,
@@ -111,7 +110,6 @@ fn is_away(error: &anyhow::Error) -> bool {
     }
 }
 
-/// A value as the library takes it.
 fn parameter(value: &Value) -> &(dyn ToSql + Sync) {
     match value {
         Value::Null => &None::<i64>,
@@ -198,7 +196,6 @@ mod tests {
         (error, began.elapsed())
     }
 
-    /// A message of the protocol.
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {
         [&[kind][..], &(body.len() as u32 + 4).to_be_bytes(), body].concat()
     }

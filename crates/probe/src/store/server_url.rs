@@ -26,14 +26,11 @@ named! {
     }
 }
 
-/// A server and its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl {
-    /// As it was typed.
     text: String,
-    /// What the library understands of it.
+    /// What the library for PostgreSQL understands of it.
     config: Config,
-    /// What is asked of TLS.
     pub(super) mode: TlsMode,
     /// Trusted roots in PEM form; without them the system's.
     pub(super) root_file: Option<PathBuf>,
@@ -41,12 +38,11 @@ pub struct ServerUrl {
 }
 
 impl ServerUrl {
-    /// Whether a text is meant to be one.
+    /// Whether a text is meant to be the URL of a server.
     pub fn is_one(text: &str) -> bool {
         text.starts_with("postgres:") || text.starts_with("postgresql:")
     }
 
-    /// Has the password read from that file.
     pub fn set_password_file(&mut self, path: &Path) {
         self.password_file = Some(path.to_owned());
     }

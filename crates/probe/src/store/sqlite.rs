@@ -16,7 +16,6 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait before a refused step is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// A SQLite file.
 pub struct Sqlite {
     connection: Connection,
     path: PathBuf,

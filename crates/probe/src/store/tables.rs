@@ -99,7 +99,6 @@ enum Kind {
     Text(&'static str),
 }
 
-/// The columns beside [`KEY`].
 static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
     let visit =
         |visit: &str| ["tcp", "hello", "handshake", "first_byte", "whole"].map(|phase| format!("/{visit}/{phase}_ns"));
@@ -149,7 +148,6 @@ pub fn values(entry: &Entry, texts: &mut Texts, database: &mut dyn Database) -> 
     Ok(values)
 }
 
-/// The round of a row.
 pub fn entry(row: &[Value], texts: &BTreeMap<i64, String>) -> Result<Entry> {
     let text = |value: &Value| value.integer().and_then(|number| texts.get(&number)).map_or("", String::as_str);
     let (site, vantage) = Round::of_series(text(&row[0]));

@@ -8,27 +8,22 @@ use super::database::{Column, Value, count};
 use crate::entry::Entry;
 use crate::round::Resumption;
 
-/// Counts of rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Rounds that were made.
     pub made_count: u64,
-    /// Rounds that were not.
     pub missed_count: u64,
-    /// Of those made, those in which something went wrong.
+    /// Rounds that were made in which something went wrong.
     pub fault_count: u64,
     /// Sessions that were offered within their round.
     pub offered_count: u64,
-    /// Of these, those that the site took.
+    /// Sessions that were offered within their round and that the site took.
     pub accepted_count: u64,
 }
 
 impl Tally {
-    /// The columns of a tally.
     pub(super) const COLUMNS: [&str; 5] =
         ["made_count", "missed_count", "fault_count", "offered_count", "accepted_count"];
 
-    /// Of one row.
     pub fn of(entry: &Entry) -> Tally {
         let round = &entry.round;
         Tally {
@@ -40,7 +35,6 @@ impl Tally {
         }
     }
 
-    /// Counts what another has.
     pub fn add(&mut self, other: Tally) {
         let (mine, others) = (self.counts(), other.counts());
         *self = Tally::of_counts(array::from_fn(|column| mine[column] + others[column]));
@@ -59,7 +53,6 @@ impl Tally {
         self.counts().map(count)
     }
 
-    /// Of its columns in a row.
     pub(super) fn of_row(columns: &[Value]) -> Tally {
         Tally::of_counts(array::from_fn(|column| columns[column].unsigned().unwrap_or(0)))
     }

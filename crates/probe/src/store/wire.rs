@@ -33,9 +33,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// How long the server may take to hear of the end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// What a client's words travel on.
+/// The runtime and the task that carry a client's words to the server.
 pub(super) struct Wire {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     runtime: Option<Runtime>,
     carrier: Option<JoinHandle<()>>,
     /// How long an answer may take.
@@ -188,7 +188,6 @@ where
 struct Budget(Arc<AtomicUsize>);
 
 impl Budget {
-    /// So many from now on.
     fn set(&self, bytes: usize) {
         self.0.store(bytes, Relaxed);
     }

@@ -10,17 +10,14 @@ use tlsdyno_base::fault::left_out;
 
 use super::sqlite::Sqlite;
 
-/// No server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerUrl {}
 
 impl ServerUrl {
-    /// Whether a text is meant to be one.
     pub fn is_one(text: &str) -> bool {
         text.starts_with("postgres:") || text.starts_with("postgresql:")
     }
 
-    /// Has the password read from that file.
     pub fn set_password_file(&mut self, _: &Path) {
         match *self {}
     }
@@ -44,7 +41,6 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// No connection to a server.
 pub enum Postgres {}
 
 impl Postgres {

@@ -9,22 +9,20 @@ use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 use tlsdyno_base::least_squares;
 
-/// What some code executes, per hit.
+/// Instructions and events of some code, per hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Work {
-    /// Instructions in user space.
     pub instructions_count: f64,
-    /// Instructions and data that miss the caches of the first level.
+    /// Accesses to instructions and data that miss the caches of the first level.
     pub near_misses_count: f64,
-    /// Those of them that miss the last level.
+    /// Near misses that also miss the last level.
     pub far_misses_count: f64,
     /// Branches that are predicted wrongly.
     pub mispredicted_count: f64,
 }
 
 impl Work {
-    /// The work of two pieces of code together.
     pub fn plus(self, more: Work) -> Work {
         Work {
             instructions_count: self.instructions_count + more.instructions_count,
@@ -34,38 +32,32 @@ impl Work {
         }
     }
 
-    /// What takes cycles.
     fn cyclic(self) -> [f64; TERMS] {
         [self.instructions_count, self.near_misses_count, self.mispredicted_count]
     }
 }
 
-/// What takes cycles: instructions, near misses, mispredictions.
+/// Number of terms of the model: instructions, near misses, mispredictions.
 const TERMS: usize = 3;
 
-/// A processor: its caches as valgrind takes them, and what memory takes.
+/// Caches as valgrind simulates them, and the latency of memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Processor {
-    /// Its name in tables.
     pub name: &'static str,
-    /// Options of callgrind; none: the caches of this machine, as valgrind finds them.
+    /// Cache options of callgrind; empty: those of this machine, as valgrind finds them.
     pub options: &'static [&'static str],
-    /// How many times this machine's clock it has.
     pub speed: Speed,
-    /// What a far miss takes, nanoseconds: no measurement, but what such memory took.
+    /// Time of a far miss, nanoseconds: not measured, typical of such memory.
     pub memory_ns: f64,
 }
 
-/// A clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Speed {
-    /// So many times this machine's.
     Times(f64),
-    /// So many MHz.
     Mhz(f64),
 }
 
-/// What all processors simulate.
+/// Options of callgrind for all processors.
 pub const SIMULATED: [&str; 2] = ["--cache-sim=yes", "--branch-sim=yes"];
 
 /// The processors of the table. The Pentium III of 500 MHz (Katmai) has 512 KiB of second-level cache, that of 933 MHz
@@ -90,15 +82,14 @@ pub const PROCESSORS: [Processor; 4] = [
 /// The processor that the model is fitted on.
 pub const THIS: &str = "this machine";
 
-/// What a hit executes with the caches of one processor.
+/// Work of a hit with the caches of one processor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountedCaches {
-    /// The processor's name.
     pub processor: String,
-    /// With TLS.
+    /// Of a hit with TLS.
     pub tls: Work,
-    /// Without.
+    /// Of a hit without TLS.
     pub plain: Work,
     /// Clock rate of this machine, MHz.
     pub this_mhz: f64,
@@ -107,29 +98,24 @@ pub struct CountedCaches {
 /// A stage that was both simulated and timed on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageTime {
-    /// Its name, with the kind of handshake.
     pub name: String,
-    /// What it executes.
     pub work: Work,
     /// Time in its calls per hit, nanoseconds.
     pub timed_ns: f64,
-    /// What the model says, fitted on all other stages.
+    /// Prediction of the model fitted on all other stages.
     pub predicted_ns: Option<f64>,
 }
 
-/// Nanoseconds on this machine of each thing that takes cycles.
+/// Coefficients of the model: nanoseconds on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fitted {
-    /// Of an instruction.
     pub instruction_ns: f64,
-    /// Of a near miss.
     pub near_miss_ns: f64,
-    /// Of a branch predicted wrongly.
     pub mispredicted_ns: f64,
 }
 
 impl Fitted {
-    /// By least squares of relative errors, none below nothing. `None`: too few stages.
+    /// Least squares of relative errors, with no coefficient below 0. `None`: too few stages.
     pub fn of(stages: &[&StageTime], memory_ns: f64) -> Option<Fitted> {
         let usable: Vec<&&StageTime> = stages.iter().filter(|stage| stage.timed_ns > 0.0).collect();
         // Every choice of terms; the best of those whose solution has nothing below 0 is the constrained one.
@@ -155,7 +141,7 @@ impl Fitted {
         Some(Fitted { instruction_ns, near_miss_ns, mispredicted_ns })
     }
 
-    /// What some work takes on a processor with so many times this machine's clock, nanoseconds.
+    /// Time on a processor with `speed` times this machine's clock, nanoseconds.
     pub fn ns(self, work: Work, speed: f64, memory_ns: f64) -> f64 {
         let each = [self.instruction_ns, self.near_miss_ns, self.mispredicted_ns];
         dot(&each, &work.cyclic()) / speed + work.far_misses_count * memory_ns
@@ -166,42 +152,35 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Times on one processor, nanoseconds a hit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OnProcessor {
-    /// Its name.
     pub processor: String,
-    /// What a hit executes there with TLS.
+    /// Of a hit with TLS, on this processor.
     pub tls: Work,
-    /// Without.
+    /// Of a hit without TLS.
     pub plain: Work,
-    /// In user space with TLS.
     pub tls_user_ns: f64,
-    /// Without.
     pub plain_user_ns: f64,
-    /// How many times a hit without TLS one with it costs, in user space and the kernel.
+    /// Cost of a hit with TLS by that of one without, in user space and the kernel.
     pub tls_ratio: Estimate,
-    /// The same in user space alone.
+    /// `tls_ratio` of user space alone.
     pub user_ratio: Estimate,
 }
 
-/// What the model says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CacheModel {
-    /// Fitted on all stages.
     pub fitted: Fitted,
-    /// Each stage, predicted by the others.
+    /// Each one predicted by a fit on the others.
     pub stages: Vec<StageTime>,
-    /// The table.
     pub processors: Vec<OnProcessor>,
     /// Kernel time of a hit, with TLS and without, measured on this machine, nanoseconds.
     pub kernel_ns: [f64; 2],
-    /// By how many times the factor of a CPU four times as fast is that of this machine.
+    /// `tls_ratio` of a processor four times as fast, by that of this machine.
     pub trend_ratio: Estimate,
 }
 
 impl CacheModel {
-    /// From stages of this machine and what hits execute. `None`: too little was counted or timed.
+    /// From stages of this machine and the work of hits. `None`: too little was counted or timed.
     pub fn of(stages: Vec<StageTime>, counted: &[CountedCaches], kernel_ns: [f64; 2]) -> Option<CacheModel> {
         let this = PROCESSORS.iter().find(|processor| processor.name == THIS)?;
         let all: Vec<&StageTime> = stages.iter().collect();
@@ -256,17 +235,14 @@ impl CacheModel {
         Some(CacheModel { fitted, stages: predicted, processors, kernel_ns, trend_ratio })
     }
 
-    /// The largest error of a prediction, per cent of the timed stage; stages below a microsecond are not told.
+    /// Largest error of a prediction, per cent of the timed stage, without stages below a microsecond.
     pub fn worst_percent(&self) -> Option<f64> {
         let told = self.stages.iter().filter(|stage| stage.timed_ns >= LEAST_NS);
         told.filter_map(|stage| Some((stage.predicted_ns? / stage.timed_ns - 1.0).abs() * 100.0)).reduce(f64::max)
     }
 }
 
-/// Clock rate of this machine's first processor, MHz, as the kernel tells it.
-///
-/// # Errors
-/// It tells none.
+/// Clock rate of this machine's first processor, MHz, if the kernel tells it.
 pub fn this_mhz() -> anyhow::Result<f64> {
     let told = std::fs::read_to_string("/proc/cpuinfo").context("read /proc/cpuinfo")?;
     let line = told.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split_once(':'));
@@ -285,7 +261,7 @@ impl Processor {
         }
     }
 
-    /// The processor with whose caches it is counted.
+    /// Name of the processor whose caches its work was counted with.
     pub fn counted_as(&self) -> &'static str {
         if self.options.is_empty() { THIS } else { self.name }
     }

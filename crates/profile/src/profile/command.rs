@@ -75,7 +75,6 @@ struct ProfileArgs {
     output: OutputArgs,
 }
 
-/// Runs the profile.
 pub fn run(args: &Args) -> Result<Exit> {
     match &args.action {
         Some(Action::Primitives) => unreachable!("tlsdyno-lab is started for it"),
@@ -91,7 +90,6 @@ pub fn run(args: &Args) -> Result<Exit> {
 }
 
 impl ProfileArgs {
-    /// The profile that these flags describe.
     fn experiment(&self) -> ProfileExperiment {
         let workload = match &self.path {
             Some(path) => object(path, None),

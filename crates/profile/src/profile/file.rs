@@ -20,17 +20,12 @@ const USERS: u32 = 100_000;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProfileExperiment {
-    /// What is asked, one sentence.
     pub question: String,
-    /// What is measured beside the times of calls, and how the client asks.
     pub profile: Profile,
-    /// The server.
     pub server: Server,
     /// TLS as the server is configured and as the client offers it.
     pub tls: Tls,
-    /// The one object that is requested, once on each connection.
     pub workload: WorkloadSpec,
-    /// How long and where it is measured.
     pub measure: Measure,
 }
 
@@ -82,7 +77,7 @@ impl Default for Profile {
     }
 }
 
-/// The traffic of a profile: one object, once on each connection. `bytes`: of an object that is made.
+/// Requested once on each connection. `bytes`: size of an object that is made.
 pub fn object(path: &str, bytes: Option<u64>) -> WorkloadSpec {
     WorkloadSpec::Url { path: path.to_owned(), bytes, users: USERS, requests_per_user: 1 }
 }
@@ -98,10 +93,8 @@ pub enum Handshakes {
 }
 
 impl Handshakes {
-    /// Both kinds.
     pub const ALL: [Handshakes; 2] = [Handshakes::Full, Handshakes::Resumed];
 
-    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Handshakes::Full => "full",
@@ -116,23 +109,23 @@ impl Handshakes {
 pub enum Treatment {
     /// The untouched server.
     AsIs,
-    /// The profiler is loaded and times nothing.
+    /// The profiler is loaded, and times nothing.
     NotTimed,
     /// Calls into the provider are timed.
     Timed,
-    /// The CPU is sampled, and no call is timed.
+    /// The CPU is sampled, no call is timed.
     Sampled,
     /// The untouched server without TLS.
     Plain,
-    /// The same, with its CPU sampled.
+    /// Without TLS, with the CPU sampled.
     PlainSampled,
-    /// The provider of the no-ops is loaded, with nothing off.
+    /// The provider of no-ops is loaded, with all stages real.
     NothingOff,
     /// These stages are replaced by no-ops.
     Off(StageSet),
-    /// The doubler is loaded and computes nothing twice.
+    /// The doubler is loaded, and computes nothing twice.
     NothingDoubled,
-    /// It copies what records hold, as it must to compute them twice.
+    /// The doubler copies the contents of records, as it must to compute them twice.
     RecordsCopied,
     /// These stages are computed twice.
     Doubled(StageSet),
@@ -157,7 +150,7 @@ impl fmt::Display for Treatment {
 }
 
 impl Treatment {
-    /// The server that it is done to, or the mode of one.
+    /// The configuration of a server, or of a mode of one.
     pub fn configuration(self) -> ConfigurationModel {
         let untouched = ConfigurationModel::as_is;
         match self {
@@ -178,7 +171,7 @@ impl Treatment {
         }
     }
 
-    /// What it is compared with, if with anything of the same server.
+    /// The treatment of the same server that it is compared with.
     pub fn base(self) -> Option<Treatment> {
         match self {
             Treatment::Timed | Treatment::Sampled => Some(Treatment::NotTimed),
@@ -199,13 +192,10 @@ impl Treatment {
     }
 }
 
-/// What is measured under one name: a configuration of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// How its connections begin.
     pub handshakes: Handshakes,
-    /// What is done to the server.
     pub treatment: Treatment,
 }
 
@@ -216,19 +206,18 @@ impl fmt::Display for Cell {
 }
 
 impl ProfileExperiment {
-    /// Whether servers stand beside the profiled one: where the port is fixed there can be one only.
+    /// Servers run beside the profiled one: a fixed port allows only one.
     pub fn has_neighbours(&self) -> bool {
         let address = self.server.address.as_deref().unwrap_or_default();
         !self.server.kind.is_users_own() || address.contains("{port}")
     }
 
-    /// Whether one without TLS does: of somebody's own command nobody knows how it would be told to.
+    /// A server without TLS runs beside it: a user's own command cannot be told to do so.
     pub fn has_plain(&self) -> bool {
         !self.server.kind.is_users_own()
     }
 
-    /// What is measured, by server: the cell that the others of the same server and kind of handshake are compared with
-    /// comes first.
+    /// Grouped by server: first the cell that the others of the same server and kind of handshake are compared with.
     pub fn cells(&self) -> Vec<Cell> {
         let kinds = Handshakes::ALL.into_iter().filter(|kind| self.has(*kind));
         kinds
@@ -261,7 +250,7 @@ impl ProfileExperiment {
         .map(|(treatment, _)| treatment)
     }
 
-    /// Whether stages have something to do in such a handshake.
+    /// These stages do work in such a handshake.
     fn occurs(&self, handshakes: Handshakes, stages: StageSet) -> bool {
         let resumed = handshakes == Handshakes::Resumed;
         let exchange = match self.tls.version {
@@ -271,8 +260,8 @@ impl ProfileExperiment {
         stages.iter().any(|stage| stage.occurs(exchange, resumed))
     }
 
-    /// The same server with the same traffic as an experiment with the profiled server, the untouched one, the one
-    /// without TLS, the one with the no-ops and the one with the doubler, each with its modes: what the testbed starts.
+    /// The server and traffic as an experiment, which the testbed starts: the profiled server, the untouched one, those
+    /// without TLS, with the no-ops and with the doubler, each with its modes.
     pub fn of_servers(&self) -> Experiment {
         let treatments = [Treatment::NotTimed].into_iter().chain(self.cells().into_iter().map(|cell| cell.treatment));
         let configurations = treatments.map(Treatment::configuration).unique_by(|of| of.name.clone()).collect();

@@ -22,7 +22,6 @@ use self::file::ProfileExperiment;
 pub use self::record::{CountedAreas, ProfileRecord};
 use self::summary::ProfileSummary;
 
-/// Profiles of servers.
 pub struct Profiles;
 
 impl OfKind for ProfileRecord {

@@ -9,22 +9,19 @@ use tlsdyno_tls::StageSet;
 use super::caches::{CountedCaches, Work};
 use super::file::{Cell, Handshakes, ProfileExperiment};
 
-/// The profile of a record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileRecord {
-    /// What was asked for.
     pub experiment: ProfileExperiment,
-    /// The cells, in the order of the configurations.
     pub cells: Vec<Cell>,
     /// What calls were timed with.
     pub clock: Clock,
-    /// What one reading of it takes, picoseconds.
+    /// Time of one reading of the clock, picoseconds.
     pub clock_reading_ps: u64,
-    /// Time in the kernel was sampled too; `None`: nothing was sampled.
+    /// Time in the kernel was sampled too; `None`: no sampling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sees_kernel: Option<bool>,
-    /// Instructions by kind of handshake; empty: none were counted.
+    /// Instructions by kind of handshake; empty: not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<CountedAreas>,
 }
@@ -33,18 +30,17 @@ pub struct ProfileRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CountedAreas {
-    /// Of which kind of handshake.
     pub handshakes: Handshakes,
-    /// By area; what is executed within stages is in the area of these, whatever file it is of.
+    /// Instructions by area; what runs within a stage counts to the area of stages, whichever file it is in.
     pub areas: BTreeMap<String, f64>,
     /// Within calls into the provider, by stage.
     pub stages: BTreeMap<String, f64>,
-    /// Of a hit without TLS, by area; empty: none was counted.
+    /// Instructions of a hit without TLS, by area; empty: not counted.
     pub plain: BTreeMap<String, f64>,
-    /// Within calls into the provider, by stage, with the caches of this machine; empty: none were simulated.
+    /// Within calls into the provider, by stage, with the caches of this machine; empty: not simulated.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages_work: BTreeMap<String, Work>,
-    /// Of a hit, with the caches of each processor.
+    /// Work of a hit, with the caches of each processor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CountedCaches>,
 }
@@ -55,7 +51,7 @@ impl CountedAreas {
         stages.iter().filter_map(|stage| self.stages.get(stage.name())).sum()
     }
 
-    /// What their calls execute with the caches of this machine; `None`: none were simulated.
+    /// Work within their calls with the caches of this machine; `None`: not simulated.
     pub fn work_of(&self, stages: StageSet) -> Option<Work> {
         let works = stages.iter().filter_map(|stage| self.stages_work.get(stage.name()));
         works.copied().reduce(Work::plus)

@@ -21,141 +21,122 @@ use crate::profile::caches::{CacheModel, LEAST_NS, StageTime};
 use crate::profile::file::{Cell, Handshakes, Treatment};
 use crate::profile::{CountedAreas, ProfileRecord};
 
-/// What samples are good for that stand for too little of the server's work.
+/// What a warning says of samples that cover too little of the server's work.
 const NOT_SAMPLED: &str = "Processes that begin later are not sampled, nor are threads where there are very many; \
      what is timed is not concerned";
-/// Fewer sweeps than this are told.
+/// Reports warn of fewer sweeps than this.
 const SWEEPS_FEW: usize = 20;
 
-/// What a profile found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProfileSummary {
-    /// Full and resumed handshakes.
     pub handshakes: Vec<KindSummary>,
     /// What calls were timed with.
     pub clock: &'static str,
-    /// What one reading of it takes, nanoseconds.
+    /// Time of one reading of the clock, nanoseconds.
     pub clock_reading_ns: f64,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
-    /// What a hit costs on processors with other caches, by kind of handshake; empty: none were simulated.
+    /// Cost of a hit on processors with other caches, by kind of handshake; empty: not simulated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<(Handshakes, CacheModel)>,
-    /// What the reader must know.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
 }
 
-/// What was found of one kind of handshake. Times are server CPU of a hit: a connection with its handshake and one
-/// request.
+/// Results for one kind of handshake. Times are server CPU of a hit: a connection with its handshake and one request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KindSummary {
-    /// Which kind.
     pub kind: Handshakes,
-    /// Sweeps that say something of it.
+    /// Sweeps with a slice of this kind of handshake.
     pub sweeps: usize,
-    /// CPU of a hit, nanoseconds: of the untouched server; of the profiled one, not timed, where there is no other.
+    /// CPU of a hit, nanoseconds: of the untouched server; without one, of the profiled server while nothing is timed.
     pub cpu_ns: Estimate,
-    /// Whether that is the untouched server's.
+    /// `cpu_ns` is of the untouched server.
     pub is_untouched: bool,
-    /// What the library costs that times nothing; `None` without an untouched server beside it.
+    /// Cost of the idle profiler library, nanoseconds per hit; `None` without an untouched server beside it.
     pub library_ns: Option<Estimate>,
-    /// What timing costs, in the same process.
+    /// Cost of timing, in the same process, nanoseconds per hit.
     pub timing_ns: Estimate,
-    /// Hits per second at saturation, of the server of `cpu_ns`.
+    /// At saturation, of the server of `cpu_ns`.
     pub hits_per_second: Option<f64>,
-    /// The stages.
     pub stages: Vec<StageSummary>,
-    /// What all of them take together.
+    /// Sum of the stages, nanoseconds per hit.
     pub stages_ns: Estimate,
-    /// What no stage accounts for.
+    /// Remainder without the stages, nanoseconds per hit.
     pub other_ns: Estimate,
-    /// CPU of a hit without TLS; `None`: it was not measured.
+    /// CPU of a hit without TLS; `None`: not measured.
     pub plain_ns: Option<Estimate>,
-    /// What neither a stage nor serving without TLS accounts for: the rest of TLS.
+    /// Remainder without the stages and `plain_ns`: the rest of TLS.
     pub rest_ns: Option<Estimate>,
-    /// Calls into the provider, and how many of them were timed, per hit.
+    /// Calls into the provider per hit.
     pub calls_per_hit: f64,
-    /// Of those, timed.
+    /// Those of them that were timed, per hit.
     pub timed_per_hit: f64,
-    /// The classes of functions that were called.
     pub classes: Vec<ClassSummary>,
-    /// What sampling found; `None`: nothing was sampled, or too little of the server's work.
+    /// `None`: no sampling, or the samples cover too little of the server's work.
     pub sampled: Option<SampledSummary>,
-    /// Why the times of calls are not what the calls cost; empty: nothing says so.
+    /// Reasons why the times of calls are not what the calls cost; empty: no contradiction.
     pub contradictions: Vec<String>,
 }
 
-/// What sampling found: costs are parts of the profiled server's hit, not timed.
+/// Results of sampling: costs are parts of a hit of the profiled server while nothing is timed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampledSummary {
-    /// Samples.
     pub samples: u64,
-    /// What sampling costs.
+    /// Cost of sampling, nanoseconds per hit.
     pub sampling_ns: Estimate,
-    /// The whole that is divided: CPU of a hit of the profiled server, while nothing is timed or sampled.
+    /// The whole that is divided: CPU of a hit of the profiled server, without timing and sampling, nanoseconds.
     pub whole_ns: f64,
-    /// By area.
     pub areas: Vec<Spent>,
-    /// Of what TLS spends outside of stages, the part that has a name, per cent. `None`: plain HTTP was not sampled.
+    /// Named part of the cost of TLS outside of stages, per cent. `None`: plain HTTP was not sampled.
     pub named_percent: Option<f64>,
-    /// The dearest functions outside of stages.
+    /// The costliest functions outside of stages.
     pub functions: Vec<Spent>,
-    /// All stacks, in samples.
     #[serde(skip)]
     pub stacks: Stacks,
 }
 
-/// What some code costs: an area, a part of one, or a function.
+/// Cost of an area, a part of one, or a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spent {
-    /// Its name; of a function with its file.
     pub name: String,
-    /// CPU of a hit that is spent there, nanoseconds.
+    /// CPU of a hit, nanoseconds.
     pub ns: Estimate,
-    /// What that is beyond what a hit without TLS spends there. `None`: plain HTTP was not sampled, or a function.
+    /// Excess over a hit without TLS, nanoseconds. `None`: plain HTTP was not sampled, or this is a function.
     pub tls_ns: Option<Estimate>,
-    /// Instructions of a hit there, in user space. `None`: none were counted, or not there.
+    /// Instructions of a hit, in user space. `None`: not counted.
     pub instructions_count: Option<f64>,
-    /// Its parts, the dearest first.
+    /// The costliest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Spent>,
 }
 
-/// A stage, or two that one call does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageSummary {
-    /// Which.
     pub stages: StageSet,
     /// Time in its calls per hit, nanoseconds.
     pub timed_ns: Estimate,
-    /// What a hit is cheaper by without it; `None`: it was not removed.
+    /// Saving of a hit without the stage, nanoseconds; `None`: not removed.
     pub removed_ns: Option<Estimate>,
-    /// What a hit is dearer by with it computed twice; `None`: it was not doubled.
+    /// Additional cost of a hit with the stage computed twice, nanoseconds; `None`: not doubled.
     pub doubled_ns: Option<Estimate>,
-    /// Instructions in user space within its calls per hit; `None`: none were counted.
+    /// Instructions in user space within its calls, per hit; `None`: not counted.
     pub instructions_count: Option<f64>,
-    /// The part of the samples that were in its calls; `None`: nothing was sampled.
+    /// Cost of the samples within its calls, nanoseconds per hit; `None`: no sampling.
     pub sampled_ns: Option<Estimate>,
-    /// Removed less timed: what the stage costs outside of its calls, or how much of it removing leaves.
+    /// Removed less timed: cost of the stage outside of its calls, or what removing does not save.
     pub difference_ns: Option<Estimate>,
 }
 
-/// One class of functions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassSummary {
-    /// Its stage.
     pub stage: Stage,
-    /// Its name.
     pub name: &'static str,
-    /// Calls per hit.
     pub calls_per_hit: f64,
     /// Mean time of a call, nanoseconds.
     pub ns_per_call: f64,
-    /// Time per hit, nanoseconds.
     pub ns_per_hit: f64,
-    /// Bytes per hit that the calls worked on.
+    /// Bytes per hit that the calls processed.
     pub bytes_per_hit: f64,
 }
 
@@ -168,7 +149,7 @@ struct OfKind<'a> {
 }
 
 impl ProfileSummary {
-    /// `None`: it is no record of a profile.
+    /// Fails on a record of another kind.
     pub fn of(record: &Record) -> Result<ProfileSummary> {
         let profile = record.kind_part.understood::<ProfileRecord>()?;
         let kinds: BTreeSet<Handshakes> = profile.cells.iter().map(|cell| cell.handshakes).collect();
@@ -191,7 +172,7 @@ impl ProfileSummary {
         })
     }
 
-    /// Whether the times of calls of one kind of handshake are not what these cost.
+    /// For one kind of handshake at least, the times of calls are not what the calls cost.
     pub fn is_contradicted(&self) -> bool {
         self.handshakes.iter().any(|kind| !kind.contradictions.is_empty())
     }
@@ -214,7 +195,7 @@ fn on_other_processors(profile: &ProfileRecord, handshakes: &[KindSummary]) -> V
 }
 
 impl StageSummary {
-    /// `None`: no caches were simulated, or its calls are too short.
+    /// `None`: not simulated, or its calls are too short.
     fn simulated(&self, kind: Handshakes, counted: &CountedAreas) -> Option<StageTime> {
         let names: Vec<&str> = self.stages.iter().map(|stage| stage.name()).collect();
         let timed_ns = self.timed_ns.value;
@@ -290,7 +271,7 @@ impl KindSummary {
         Some(KindSummary { contradictions: contradictions::of(&summary), ..summary })
     }
 
-    /// Why nothing is said of the stages by the times of their calls; `None`: these can be right.
+    /// Warns that reports leave out the stages by the times of their calls; `None`: no contradiction.
     pub fn contradicted(&self) -> Option<Warning> {
         (!self.contradictions.is_empty()).then(|| {
             let what = format!(
@@ -304,7 +285,7 @@ impl KindSummary {
         })
     }
 
-    /// What no stage accounts for, by name: what serving takes without TLS stands apart where it was measured.
+    /// Named costs outside of stages; that of serving without TLS is separate where it was measured.
     pub fn beside_stages(&self) -> Vec<(&'static str, Estimate)> {
         match (self.rest_ns, self.plain_ns) {
             (Some(rest), Some(plain)) => vec![("rest of TLS", rest), ("plain HTTP", plain)],
@@ -332,31 +313,29 @@ impl<'a> OfKind<'a> {
         OfKind { cells, handshakes, sweeps: Sweeps::of(blocks.flat_map(of_block)) }
     }
 
-    /// The server that all others are compared with: the untouched one where there is one.
+    /// The untouched server where there is one: all others are compared with it.
     fn base(&self) -> Treatment {
         if self.index(Treatment::AsIs).is_some() { Treatment::AsIs } else { Treatment::NotTimed }
     }
 
-    /// The cell of a treatment, if anything was measured of it.
+    /// `None`: nothing was measured with this treatment.
     fn index(&self, treatment: Treatment) -> Option<usize> {
         let cell = Cell { handshakes: self.handshakes, treatment };
         self.cells.iter().position(|other| *other == cell).filter(|index| self.sweeps.has(*index))
     }
 
-    /// CPU of a hit by round.
+    /// CPU of a hit by round, nanoseconds.
     fn costs(&self, treatment: Treatment) -> Option<Column> {
         Some(self.sweeps.costs(self.index(self.base())?, self.index(treatment)?))
     }
 
-    /// What a hit is cheaper by than in the slices of `host` that stand nearest, by round.
+    /// Saving of a hit compared with the nearest slices of `host`, by round, nanoseconds.
     fn savings(&self, treatment: Treatment, host: Treatment) -> Option<Column> {
         Some(self.sweeps.savings(self.index(self.base())?, self.index(host)?, self.index(treatment)?))
     }
 
-    /// The samples of a cell, a hit of which costs so much by round, and in all. `None`: it was not sampled.
-    ///
-    /// # Errors
-    /// They stand for too little of what the server did.
+    /// The samples of a cell, with the cost of its hit by round and in all. `None`: no sampling. Fails where they stand
+    /// for too little of the server's work.
     fn seen(
         &self,
         record: &Record,
@@ -369,7 +348,7 @@ impl<'a> OfKind<'a> {
             .map_err(|what| Warning::new("not_sampled", what).with_remedy(NOT_SAMPLED))
     }
 
-    /// What removing and doubling say of stages that one call does, beside the time in their calls.
+    /// Combines removing, doubling and timing of stages that one call does.
     fn stage(&self, stages: StageSet, timed: &Column) -> StageSummary {
         let removed = self.savings(Treatment::Off(stages), Treatment::NothingOff);
         let doubled = self.savings(Treatment::Doubled(stages), Treatment::NothingDoubled);
@@ -389,20 +368,20 @@ impl<'a> OfKind<'a> {
         }
     }
 
-    /// Time in the calls of a group of stages per hit, by round.
+    /// Time in the calls of a group of stages per hit, by round, nanoseconds.
     fn timed(&self, group: usize) -> Option<Column> {
         let host = self.index(Treatment::NotTimed)?;
         Some(self.sweeps.parts(self.index(self.base())?, host, self.cells.len() + group))
     }
 }
 
-/// The slices of a block with their times by stage.
+/// Each slice of a block with its times by stage.
 fn stages_of(block: &Block) -> impl Iterator<Item = (&Slice, &[u64])> {
     let profile = block.profile.iter().flat_map(|profile| profile.stages_ns.iter().map(Vec::as_slice));
     block.slices.iter().zip(profile)
 }
 
-/// Counts of the timed cell of a kind.
+/// Counts of the timed cell of one kind of handshake.
 struct Counts {
     counts: ProfileCounts,
     hits: u64,
@@ -438,7 +417,7 @@ impl Counts {
     }
 }
 
-/// From blocks without slices. `None`: there is none.
+/// From blocks without slices; `None`: no such block.
 fn hits_per_second(record: &Record, cells: &[Cell], cell: Cell) -> Option<f64> {
     let is_whole = |block: &&Block| block.valid && block.slices.is_empty() && cells[block.configuration] == cell;
     let (hits, ns) = record

@@ -1,16 +1,15 @@
 //! Calls as x86-64 writes them: whether an address stands behind one, and whom it calls in another file.
 
-/// `call rel32`.
 const CALL: u8 = 0xe8;
-/// The first byte of a call of what a register or a place in memory says.
+/// First byte of a call through a register or memory.
 const INDIRECT: u8 = 0xff;
-/// The second byte of a jump or call of what stands at `[rip + disp32]`, behind the first.
+/// Second byte of a jump or call through memory at `[rip + disp32]`.
 const JUMP_BY_PLACE: u8 = 0x25;
 const CALL_BY_PLACE: u8 = 0x15;
-/// The longest entry of a table of jumps to other files: `endbr64`, `bnd jmp [rip + disp32]`.
+/// Longest entry of a procedure linkage table: `endbr64`, `bnd jmp [rip + disp32]`.
 const ENTRY_BYTES: usize = 12;
 
-/// Whether this code ends with a call.
+/// Code before the address ends with a call.
 pub fn is_behind_call(code: &[u8]) -> bool {
     let from_end = |back: usize| code.len().checked_sub(back).map(|at| &code[at..]);
     let is_direct = from_end(5).is_some_and(|end| end[0] == CALL);
@@ -30,7 +29,7 @@ pub fn slot_called_before(address: u64, start: u64, code: &[u8]) -> Option<u64> 
     }
 }
 
-/// Where the address is kept that the entry of a table of jumps goes to.
+/// Address of the slot through which an entry of the procedure linkage table jumps.
 fn slot_of_jump(entry: u64, start: u64, code: &[u8]) -> Option<u64> {
     let at = usize::try_from(entry.checked_sub(start)?).ok()?;
     let entry_code = code.get(at..)?.get(..ENTRY_BYTES)?;

@@ -14,7 +14,7 @@ use object::{
 
 use super::calls;
 
-/// The functions of a library, by address in the file's own count.
+/// The functions of a library, by address in the file.
 #[derive(Debug, Default)]
 struct Symbols(Vec<Symbol>);
 
@@ -26,7 +26,6 @@ struct Symbol {
 }
 
 impl Symbols {
-    /// Of a file, and of the debug package's file for it.
     fn of(file: &object::File) -> Symbols {
         let mut symbols = Vec::new();
         add(&mut symbols, file);
@@ -48,7 +47,7 @@ impl Symbols {
         Symbols(symbols)
     }
 
-    /// The function at an address.
+    /// The function that contains an address.
     fn name_at(&self, address: u64) -> Option<&str> {
         let after = self.0.partition_point(|symbol| symbol.start <= address);
         let symbol = self.0.get(after.checked_sub(1)?)?;
@@ -68,7 +67,7 @@ fn add<'a>(symbols: &mut Vec<Symbol>, file: &impl Object<'a>) {
     }
 }
 
-/// Where debug packages of all distributions put the file for a build.
+/// Path of debug symbols by build id, the same in the debug packages of all distributions.
 fn debug_file(build_id: &[u8]) -> Option<PathBuf> {
     let text: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
     let path = PathBuf::from(format!("/usr/lib/debug/.build-id/{}/{}.debug", text.get(..2)?, text.get(2..)?));
@@ -86,21 +85,21 @@ fn imports<'a>(file: &'a object::File<'a>) -> HashMap<u64, String> {
     all.filter_map(|(at, relocation)| Some((at, name(relocation.target())?))).collect()
 }
 
-/// A file that is mapped as code. Addresses of its own count are those that it was linked for.
+/// A file mapped as code. Addresses in the file are those that it was linked for.
 pub struct File {
-    /// Its name, without its folders.
+    /// Without directories.
     pub name: String,
-    /// What is added to an address of the file's own count.
+    /// Difference from an address in the file to one in the process.
     base: u64,
     symbols: Symbols,
-    /// All code, with what the linker made for calls of other files, from an address of the file's own count on.
+    /// All code, including the procedure linkage table, with its first address in the file.
     code: (u64, Arc<[u8]>),
-    /// Functions of other files by where the loader puts their addresses.
+    /// Functions of other files, by the address of the slot where the loader writes theirs.
     imports: HashMap<u64, String>,
 }
 
 impl File {
-    /// The file whose bytes from `offset` on are mapped at these addresses, and what unwinding needs of it.
+    /// The file whose bytes from `offset` on are mapped at `range`, and its tables for unwinding.
     pub fn of(path: &Path, range: &Range<u64>, offset: u64) -> Option<(File, Module<Arc<[u8]>>)> {
         let bytes = std::fs::read(path).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
@@ -117,12 +116,12 @@ impl File {
         Some((File { name, base, symbols: Symbols::of(&file), code, imports: imports(&file) }, module))
     }
 
-    /// The function at an address of the process.
+    /// `address`: of the process.
     pub fn function_at(&self, address: u64) -> Option<&str> {
         self.symbols.name_at(address.wrapping_sub(self.base))
     }
 
-    /// The code up to an address of the process.
+    /// `address`: of the process.
     pub fn code_before(&self, address: u64) -> &[u8] {
         let (start, code) = &self.code;
         let end = address.wrapping_sub(self.base).checked_sub(*start).and_then(|end| usize::try_from(end).ok());

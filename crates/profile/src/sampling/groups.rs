@@ -8,30 +8,27 @@ use super::Trampolines;
 /// A place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The file, without its folders; empty: none.
     pub file: String,
-    /// The function, where the file names it.
+    /// `None`: the file does not name it.
     pub function: Option<String>,
-    /// The stage of the provider's function that is called from here.
+    /// Stage of the provider's function that this frame calls.
     pub stage: Option<&'static str>,
-    /// The function of another file that is called from here.
+    /// Function of another file that this frame calls.
     pub calls: Option<String>,
 }
 
-/// What a sample is counted as.
 pub struct Found {
-    /// Its group.
     pub group: Group,
-    /// The function, unless it is in a stage.
+    /// `None` within a stage.
     pub function: Option<String>,
-    /// Its stack, outermost function first.
+    /// Outermost function first.
     pub stack: Vec<String>,
 }
 
-/// How names of libcrypto and libssl begin.
+/// Prefixes of the file names of libcrypto and libssl.
 pub const LIBCRYPTO: &str = "libcrypto.so";
 const LIBSSL: &str = "libssl.so";
-/// The area of a function that is not called by a stage, by its file.
+/// `function` must not be called by a stage.
 pub fn area_of(file: &str, function: &str) -> Area {
     let file = file.rsplit('/').next().unwrap_or(file).to_owned();
     group_of(false, &[Frame { file, function: Some(function.to_owned()), ..Frame::default() }]).area
@@ -73,7 +70,7 @@ fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame]) -> Vec<String> {
     names
 }
 
-/// What no system call asked the kernel for.
+/// Name of kernel work without a system call.
 const UNASKED: &str = "interrupts and page faults";
 
 fn group_of(is_kernel: bool, frames: &[Frame]) -> Group {
@@ -102,14 +99,13 @@ fn is_c_library(file: &str) -> bool {
     file.starts_with("libc.so") || file.starts_with("ld-linux") || file.starts_with("libpthread")
 }
 
-/// The name of the innermost function that has one, in the file of the leaf: functions that the file does not name are
-/// parts of those that it does.
+/// The innermost function with a name, in the file of the leaf: functions without a name are parts of those.
 fn named(frames: &[Frame]) -> Option<&str> {
     let file = &frames.first()?.file;
     frames.iter().take_while(|frame| frame.file == *file).find_map(|frame| frame.function.as_deref())
 }
 
-/// The C library's function that called the kernel.
+/// The C library's function that made the system call.
 fn asked(frames: &[Frame]) -> Option<&str> {
     let leaf = frames.first().filter(|leaf| is_c_library(&leaf.file))?;
     let name = leaf.function.as_deref()?.trim_start_matches('_');
@@ -119,7 +115,7 @@ fn asked(frames: &[Frame]) -> Option<&str> {
     (!computes.iter().any(|prefix| name.starts_with(prefix))).then_some(name)
 }
 
-/// What a system call is for.
+/// Purpose of a system call.
 fn purpose(call: &str) -> &'static str {
     const PURPOSES: [(&str, &[&str]); 5] = [
         (
@@ -147,7 +143,7 @@ fn purpose(call: &str) -> &'static str {
     PURPOSES.iter().find(|(_, names)| is_it(names)).map_or("other system calls", |(purpose, _)| purpose)
 }
 
-/// What libcrypto does outside of stages: by any function of the stack that is of it, then by the innermost.
+/// Purpose of libcrypto's work outside of stages: by any function of libcrypto in the stack, then by the innermost.
 fn purpose_in_libcrypto(frames: &[Frame], name: &str) -> &'static str {
     let own = frames.iter().take_while(|frame| frame.file.starts_with(LIBCRYPTO));
     if own.filter_map(|frame| frame.function.as_deref()).any(|name| name.ends_with("_fetch")) {
@@ -178,7 +174,7 @@ fn entrance(frames: &[Frame]) -> &str {
     called.or_else(|| inside.find_map(|(_, frame)| frame.function.as_deref())).unwrap_or(NO_ENTRANCE)
 }
 
-/// The C library, for whom it works.
+/// Work of the C library, by its caller.
 fn in_c_library(frames: &[Frame], name: &str) -> Group {
     let is_any = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix));
     if is_any(&["malloc", "free", "cfree", "calloc", "realloc", "posix_memalign", "aligned_alloc", "libc_"]) {

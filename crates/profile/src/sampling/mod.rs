@@ -23,5 +23,5 @@ pub use sampler::Sampler;
 #[cfg(not(feature = "sampling"))]
 pub use without_sampler::Sampler;
 
-/// What the library of the profiler has between libcrypto and its provider: stages by trampoline.
+/// For each trampoline between libcrypto and its provider its stage.
 pub type Trampolines = Vec<Option<&'static str>>;

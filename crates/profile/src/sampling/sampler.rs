@@ -16,13 +16,11 @@ use super::space::Space;
 /// Bytes of the stack in a sample: a signature needs some thousands (with AVX-512 IFMA, RSA-2048 of OpenSSL 3.0 has one
 /// frame of 11,328 bytes), and what calls it hundreds.
 const STACK_BYTES: u32 = 16 * 1024;
-/// Bytes of the ring in which a thread's samples wait to be read: those of a slice.
+/// Size of the ring in which a thread's samples wait to be read: those of a slice.
 const RING_BYTES: usize = 2 * 1024 * 1024;
-/// The same where there are many threads, or the memory that may be locked is small.
+/// Size of a ring where there are many threads, or little memory may be locked.
 const RING_BYTES_LEAST: usize = 128 * 1024;
-/// Threads from which on rings are small.
 const THREADS_MANY: usize = 16;
-/// Rings at most.
 const RINGS_MOST: usize = 256;
 /// Registers of x86-64 that unwinding begins with (`asm/perf_regs.h`): BP, SP, IP, in this order.
 const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
@@ -67,23 +65,17 @@ impl Sampler {
         Ok(Sampler { threads, spaces, sees_kernel })
     }
 
-    /// Whether time in the kernel is seen too.
+    /// Time in the kernel is sampled too.
     pub fn sees_kernel(&self) -> bool {
         self.sees_kernel
     }
 
-    /// Samples from now on.
-    ///
-    /// # Errors
-    /// A thread has ended.
+    /// Starts sampling; fails where a thread has ended.
     pub fn enable(&mut self) -> Result<()> {
         self.threads.iter_mut().try_for_each(|(_, thread)| thread.enable()).context("sample the server")
     }
 
-    /// Samples no longer, and gives what came.
-    ///
-    /// # Errors
-    /// A thread has ended.
+    /// Stops sampling, and returns the samples; fails where a thread has ended.
     pub fn disable(&mut self) -> Result<Samples> {
         let mut samples = Samples::default();
         for (pid, thread) in &mut self.threads {
@@ -109,8 +101,8 @@ impl Sampler {
     }
 }
 
-/// Of each thread on each of its CPUs, with those that it will start; where there are too many of both, or the kernel
-/// knows no such thing (before Linux 5.13), of the threads that there are.
+/// Events of each thread on each of its CPUs, inherited by threads that it starts. Without inheritance where there are
+/// too many of both, or before Linux 5.13.
 fn open_all(threads: &[(u32, u32)], kernel: bool) -> std::io::Result<Vec<(u32, perf_event::Sampler)>> {
     let cpus = |tid: u32| affinity::of_process(Some(tid)).unwrap_or_default();
     let each: Vec<(u32, u32, Option<usize>)> =
@@ -141,7 +133,7 @@ fn open_each(threads: &[(u32, u32, Option<usize>)], kernel: bool) -> std::io::Re
     Ok(opened)
 }
 
-/// One thread; on one CPU with those that it will start, else wherever it runs.
+/// `cpu`: counts there, inherited by new threads; `None`: on any CPU, not inherited.
 fn open(tid: u32, cpu: Option<usize>, kernel: bool, ring_bytes: usize) -> std::io::Result<perf_event::Sampler> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
     builder

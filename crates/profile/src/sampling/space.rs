@@ -13,12 +13,12 @@ use super::elf::File;
 use super::groups::{Frame, LIBCRYPTO, PROFILER, found, stage_of_trampoline};
 use super::{Trampolines, calls};
 
-/// More frames than this have no stack of a server.
+/// Maximum depth: no server has a deeper stack.
 const FRAMES_MAX: usize = 96;
 
-/// The code of a process, with what was already looked up.
+/// The code of a process, with a cache of lookups.
 pub struct Space {
-    /// What it was made of.
+    /// The mappings it was read from.
     pub maps: Vec<MappedCode>,
     files: Vec<(Range<u64>, File)>,
     unwinder: UnwinderX86_64<Arc<[u8]>>,
@@ -28,7 +28,6 @@ pub struct Space {
 }
 
 impl Space {
-    /// Reads the files.
     pub fn of(maps: Vec<MappedCode>, trampolines: &Trampolines) -> Space {
         let mut unwinder = UnwinderX86_64::new();
         let mut files = Vec::new();
@@ -94,7 +93,6 @@ impl Space {
         self.files.iter().find(|(range, _)| range.contains(&address)).map(|(_, file)| file)
     }
 
-    /// Adds a sample.
     pub fn add(&mut self, samples: &mut Samples, is_kernel: bool, addresses: &[u64]) {
         let frames: Vec<Frame> = addresses.iter().map(|address| self.frame(*address)).collect();
         let found = found(is_kernel, &frames);

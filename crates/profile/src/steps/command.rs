@@ -27,8 +27,7 @@ pub struct StepArgs {
 }
 
 impl StepArgs {
-    /// The experiment that these flags ask for; `None`: none of them was given. `tls` has the certificate where no
-    /// keys are given.
+    /// `None`: no such flag was given. `tls` has the certificate where no keys are given.
     pub fn experiment(&self, server: Server, tls: Tls, effort: Effort, measure: Measure) -> Option<StepsExperiment> {
         let StepArgs { keys, chain, events, client } = self;
         if keys.is_empty() && chain.is_empty() && events.is_none() && *client == StepsClient::Own {

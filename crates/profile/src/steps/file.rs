@@ -16,42 +16,34 @@ use tlsdyno_tls::{Effort, StageSet, Suite, Version, named};
 
 use crate::profile::file::Handshakes;
 
-/// Handshakes step by step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepsExperiment {
-    /// What it is to answer, one sentence.
     pub question: String,
-    /// Keys and chains.
     pub steps: Steps,
-    /// The server.
     #[serde(default)]
     pub server: Server,
     /// TLS as the server is configured and as the client offers it; its certificate is that of each cell. A suite is
     /// that of the keys that it goes with.
     #[serde(default)]
     pub tls: Tls,
-    /// How long and where it is measured.
     #[serde(default)]
     pub measure: Measure,
-    /// What a paper published of the same.
+    /// A paper's numbers for the same handshakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<Paper>,
 }
 
-/// Keys and chains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Steps {
-    /// The server's keys.
     pub keys: Vec<CertificateKind>,
-    /// Lengths of the chain that it sends.
+    /// Numbers of certificates that the server sends.
     pub chains: Vec<u32>,
-    /// Connections of each cell whose events are kept.
+    /// Number of connections of each cell whose events are kept.
     pub events: u32,
-    /// How much our own client does.
+    /// Effort of our own client.
     pub effort: Effort,
-    /// The client.
     #[serde(skip_serializing_if = "StepsClient::is_own")]
     pub client: StepsClient,
 }
@@ -74,21 +66,18 @@ impl StepsClient {
     }
 }
 
-/// What one configuration measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepsCell {
-    /// The server's key.
     pub key: CertificateKind,
-    /// Certificates that it sends.
+    /// Number of certificates that the server sends.
     pub chain_count: u32,
-    /// How connections begin.
     pub handshakes: Handshakes,
 }
 
-/// Most certificates that a server sends: clients of today take ten at most.
+/// Maximum number of certificates that a server sends: clients of today take ten at most.
 const CHAIN_MAX: u32 = 5;
-/// Most connections whose events are kept.
+/// Maximum number of connections whose events are kept.
 const EVENTS_MAX: u32 = 100;
 
 impl Default for Steps {
@@ -105,9 +94,6 @@ impl Default for Steps {
 
 impl StepsExperiment {
     /// Refuses what cannot be measured, with the remedy.
-    ///
-    /// # Errors
-    /// What is wrong.
     pub fn check(&self) -> Result<()> {
         let Steps { keys, chains, events, .. } = &self.steps;
         ensure!(!keys.is_empty(), "--keys names the server's keys, for example rsa-2048,p-256");
@@ -124,8 +110,6 @@ impl StepsExperiment {
         self.paper.as_ref().map_or(Ok(()), |paper| check_paper(paper, &quantities.map(|of| (of, &names[..]))))
     }
 
-    /// What is measured, in the order of the servers of [`StepsExperiment::of_servers`], each with its kinds of
-    /// handshake.
     pub fn cells(&self) -> Vec<StepsCell> {
         let kinds = if self.tls.is_resumable() { &Handshakes::ALL[..] } else { &Handshakes::ALL[..1] };
         let of_server = |(key, chain_count): (CertificateKind, u32)| {
@@ -134,7 +118,7 @@ impl StepsExperiment {
         self.servers().into_iter().flat_map(of_server).collect()
     }
 
-    /// Keys with their chains.
+    /// Keys with the lengths of their chains.
     pub fn servers(&self) -> Vec<(CertificateKind, u32)> {
         let of_key = |key: &CertificateKind| {
             let key = *key;
@@ -143,7 +127,7 @@ impl StepsExperiment {
         self.steps.keys.iter().flat_map(of_key).collect()
     }
 
-    /// The same as an experiment with a server for each key and chain: what the testbed starts.
+    /// As an experiment with a server for each key and chain, which the testbed starts.
     pub fn of_servers(&self) -> Experiment {
         let configuration = |(key, chain_count): (CertificateKind, u32)| ConfigurationModel {
             name: format!("{key}, {}", chain_name(chain_count)),
@@ -186,7 +170,7 @@ pub fn chain_name(count: u32) -> String {
     format!("chain of {count}")
 }
 
-/// Whether a server with this key can have this suite.
+/// A server with this key can use this suite.
 fn goes_with(suite: Suite, key: CertificateKind) -> bool {
     match suite.key_exchange() {
         KeyExchange::Tls13 => true,
@@ -196,7 +180,7 @@ fn goes_with(suite: Suite, key: CertificateKind) -> bool {
 }
 
 impl StepsCell {
-    /// The message with which the server's private key is used.
+    /// The message whose computation uses the server's private key.
     pub fn message_of_private_key(self, version: Version, suite: Option<Suite>) -> &'static str {
         let is_static =
             suite.is_some_and(|suite| suite.key_exchange() == KeyExchange::Rsa && goes_with(suite, self.key));
@@ -219,9 +203,7 @@ impl fmt::Display for StepsCell {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepsRecord {
-    /// What was asked for.
     pub experiment: StepsExperiment,
-    /// The cells, in the order of the configurations.
     pub cells: Vec<StepsCell>,
 }
 

@@ -23,7 +23,6 @@ use self::file::StepsExperiment;
 pub use self::file::StepsRecord;
 use self::summary::StepsSummary;
 
-/// Handshakes step by step.
 pub struct StepByStep;
 
 impl OfKind for StepsRecord {

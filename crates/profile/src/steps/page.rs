@@ -16,10 +16,9 @@ use crate::steps::summary::{OUTSIDE, StepSummary, StepsCellSummary, StepsSummary
 
 /// Height of a bar with its distance to the next, pixels.
 const BAR_HEIGHT: usize = 26;
-/// Messages that cost less than this part of the dearest handshake's are told together in the chart.
+/// Messages below this part of the costliest handshake are joined in the chart.
 const PART_LEAST: f64 = 0.01;
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &StepsSummary) -> Document {
     let mut sections = vec![setting(record)];
     sections.push(Section::default().on(Medium::Page).charts(bars(summary)));
@@ -45,7 +44,7 @@ fn setting(record: &Record) -> Section {
     Section::default().text(format!("{}, {steps}; one connection after the other.", server_text(&record.manifest)))
 }
 
-/// Where the private key is the dearest, and what full and resumed handshakes cost, in a few sentences.
+/// Names the keys whose operation is the costliest step, and the costs of full and resumed handshakes.
 pub fn answer(summary: &StepsSummary) -> String {
     let mut said = Vec::new();
     let mut kinds = Vec::new();
@@ -76,7 +75,6 @@ pub fn answer(summary: &StepsSummary) -> String {
     if said.is_empty() { "No step was seen.".to_owned() } else { said.join(" ") }
 }
 
-/// A line for each cell.
 fn cells(summary: &StepsSummary) -> Section {
     let dearest = |of: &StepsCellSummary| {
         let (step, part) = of.dearest()?;
@@ -102,7 +100,6 @@ fn cells(summary: &StepsSummary) -> Section {
     ])
 }
 
-/// The messages of each cell.
 fn messages(summary: &StepsSummary) -> Vec<Section> {
     let table = |steps: &[StepSummary], whole: f64| {
         Rows::new(steps)
@@ -134,7 +131,7 @@ fn messages(summary: &StepsSummary) -> Vec<Section> {
     summary.cells.iter().map(section).chain([last]).collect()
 }
 
-/// Bars of full handshakes and resumed ones at both ends, of their messages.
+/// Cost of full and resumed handshakes at both ends, by message.
 fn bars(summary: &StepsSummary) -> Option<Chart> {
     let dearest = summary.cells.iter().flat_map(|of| [of.server_ns.value, of.client_ns.value]).fold(0.0, f64::max);
     let shortest = summary.cells.iter().map(|of| of.cell.chain_count).min()?;
@@ -173,7 +170,7 @@ fn bars(summary: &StepsSummary) -> Option<Chart> {
     Some(Chart::new("steps-bars", BAR_HEIGHT * bars, rows, body)?.described(caption, told.join("; ")))
 }
 
-/// Connections as flows of events: a chart of all, and a table of the first one of each cell.
+/// Connections as flows of events: one chart of all, and a table of the first one of each cell.
 fn flows(summary: &StepsSummary) -> Vec<Section> {
     let mut sections = Vec::new();
     for (number, of) in summary.cells.iter().enumerate().filter(|(_, of)| !of.flows.is_empty()) {
@@ -197,7 +194,6 @@ fn flows(summary: &StepsSummary) -> Vec<Section> {
     sections
 }
 
-/// Both ends on one axis, a pair of lines for each connection.
 fn timeline(number: usize, of: &StepsCellSummary) -> Option<Chart> {
     let mut rows: Vec<Value> = Vec::new();
     for (connection, Flow { client, server }) in (1..).zip(&of.flows) {

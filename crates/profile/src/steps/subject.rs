@@ -35,18 +35,17 @@ use crate::steps::file::{StepsCell, StepsClient, StepsExperiment};
 
 /// Connections of a warm-up: the first of a process cost twice as much.
 const WARM_UP: u32 = 20;
-/// The shortest and the longest block.
+/// Minimum and maximum length of a block.
 const BLOCK: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-/// What a block takes besides.
+/// Fixed cost of a block besides its connections.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(15);
-/// Connections after which a block ends, as the ring of steps has no room for more.
+/// Maximum number of connections of a block: the ring of steps has no room for more.
 const CONNECTIONS_MAX: u32 = 2_000;
-/// How long the server may take to write down the last connection, after its response.
+/// Maximum time for the server to write down the last connection, after its response.
 const SETTLING: Duration = Duration::from_millis(500);
-/// How long its steps are waited for at a time.
+/// Interval at which the server's steps are polled.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Runs it. An error means that measuring did not begin.
 pub fn run(experiment: &StepsExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     check(experiment)?;
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
@@ -55,10 +54,7 @@ pub fn run(experiment: &StepsExperiment, stop: &AtomicBool, observer: &mut dyn O
     })
 }
 
-/// Refuses what contradicts itself or no server can do.
-///
-/// # Errors
-/// What is wrong, and what to do about it.
+/// Refuses what contradicts itself or no server can do, with the remedy.
 pub fn check(experiment: &StepsExperiment) -> Result<()> {
     experiment.check().or_fault(Fault::Usage)?;
     let servers = experiment.of_servers();
@@ -69,13 +65,12 @@ pub fn check(experiment: &StepsExperiment) -> Result<()> {
     servers.configurations.iter().try_for_each(each).or_fault(Fault::Usage)
 }
 
-/// The cells of an experiment.
 struct StepByStep {
     cells: Vec<StepsCell>,
     clients: Vec<Client>,
     testbed: Testbed,
     request: Vec<u8>,
-    /// Connections whose events are still to be kept, by cell.
+    /// Number of connections whose events are still to be kept, by cell.
     events_left: Vec<u32>,
 }
 
@@ -140,7 +135,7 @@ impl StepByStep {
         Ok(StepByStep { cells, clients, testbed, request, events_left })
     }
 
-    /// The server of a cell: they have their kinds of handshake one after the other.
+    /// The server of a cell: its kinds of handshake follow each other.
     fn server_of(&self, index: usize) -> usize {
         index * self.clients.len() / self.cells.len()
     }
@@ -149,14 +144,14 @@ impl StepByStep {
         self.testbed.servers[server].instruments.shim.as_ref().context("the server has the shim")
     }
 
-    /// Steps that were written down after the connection of this number.
+    /// Steps that the server wrote after the connection with this number.
     fn stamps_after(&self, server: usize, number: u64) -> Result<Vec<TimeStamp>> {
         let mut stamps = self.shim(server)?.time_stamps()?;
         stamps.retain(|stamp| stamp.number > number);
         Ok(stamps)
     }
 
-    /// What the server wrote down of `wanted` connections of the kind, which came after the one of this number.
+    /// Steps of `wanted` connections after the one with this number, of the cell's kind of handshake.
     fn seen(&self, index: usize, number: u64, wanted: usize) -> Result<Vec<TimeStamp>> {
         let kind = match self.cells[index].handshakes {
             Handshakes::Full => "full_handshakes",
@@ -176,7 +171,7 @@ fn configuration(cell: &StepsCell) -> Configuration {
     Configuration::setting(cell.to_string(), true, passed)
 }
 
-/// Adds what was done in one connection.
+/// Adds the events of one connection.
 fn add(sums: &mut Vec<StepSum>, events: &[FlowEvent]) {
     for event in events {
         if sums.iter().all(|sum| sum.name != event.name) {
@@ -190,7 +185,7 @@ fn add(sums: &mut Vec<StepSum>, events: &[FlowEvent]) {
     }
 }
 
-/// Both ends of one connection, on the clock of the client's first event.
+/// Both ends of one connection, on a clock that starts at the client's first event.
 fn flow(client: &[FlowEvent], server: &[FlowEvent]) -> Flow {
     let start_ns = client.first().map_or(0, |event| event.from_ns);
     let shifted = |events: &[FlowEvent]| {
@@ -204,7 +199,7 @@ fn flow(client: &[FlowEvent], server: &[FlowEvent]) -> Flow {
     Flow { client: shifted(client), server: shifted(server) }
 }
 
-/// The connection of these events that the server wrote down: the one that ended while it was open.
+/// The server's connection that ended while the client's was open.
 fn stamp_of<'a>(client: &[FlowEvent], stamps: &'a [TimeStamp]) -> Option<&'a TimeStamp> {
     let (first, last) = (client.first()?.from_ns, client.last()?.to_ns);
     stamps.iter().find(|stamp| (first..=last).contains(&(stamp.start_ns as i64)))

@@ -13,18 +13,14 @@ use crate::profile::file::Handshakes;
 use crate::steps::StepsRecord;
 use crate::steps::file::{StepsCell, chain_name};
 
-/// What was found step by step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsSummary {
-    /// Keys, chains and kinds of handshake.
     pub cells: Vec<StepsCellSummary>,
     /// The paper's numbers beside ours.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<Claim>,
-    /// The paper.
     #[serde(skip)]
     pub paper: Option<Paper>,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
     /// What the reader must know.
@@ -32,59 +28,54 @@ pub struct StepsSummary {
     pub warnings: Vec<Warning>,
 }
 
-/// One of them. Times are of a connection.
+/// Times are per connection.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepsCellSummary {
-    /// Which.
     #[serde(flatten)]
     pub cell: StepsCell,
-    /// Connections.
     pub connections: u64,
     /// CPU time of the server from its first call for the handshake to the end of it, nanoseconds.
     pub server_ns: Estimate,
-    /// CPU time of the server for the connection in all, nanoseconds.
+    /// CPU time of the server for the whole connection, nanoseconds.
     pub server_hit_ns: Estimate,
-    /// The second less the first: accepting, the request, closing.
+    /// `server_hit_ns` less `server_ns`: accepting, the request, closing.
     pub server_rest_ns: Estimate,
     /// CPU time of the client for the handshake, nanoseconds.
     pub client_ns: Estimate,
-    /// Of both, nanoseconds.
+    /// CPU time of both ends for the handshake, nanoseconds.
     pub both_ns: Estimate,
     /// From the server's first call to the end of the handshake, waiting included, nanoseconds.
     pub handshake_ns: Estimate,
-    /// The server's messages.
+    /// Messages at the server.
     pub server: Vec<StepSummary>,
-    /// The client's.
+    /// Messages at the client.
     pub client: Vec<StepSummary>,
-    /// The message with which the private key is used.
+    /// The message whose computation uses the private key.
     pub private_key_message: &'static str,
-    /// Bytes that the server sent and received, by its own count.
+    /// Bytes sent and received, counted by the server.
     pub server_bytes: [f64; 2],
-    /// Bytes that the client sent and received, by its own count.
+    /// Bytes sent and received, counted by the client.
     pub client_bytes: [f64; 2],
-    /// Connections whose steps at the server were lost.
+    /// Connections without the server's steps, which were lost.
     pub lost_count: u64,
-    /// Events of some connections.
+    /// Events of the connections that were kept.
     pub flows: Vec<Flow>,
 }
 
-/// One message.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepSummary {
-    /// Which, and what was done with it.
+    /// The message, and what was done with it.
     pub name: String,
-    /// How often in a connection.
+    /// Number per connection.
     pub count: f64,
-    /// CPU time, nanoseconds.
     pub cpu_ns: Estimate,
-    /// Elapsed time, nanoseconds.
     pub elapsed_ns: f64,
-    /// Bytes, where they are known.
+    /// Per connection, where they are known.
     pub bytes: f64,
 }
 
 impl StepsSummary {
-    /// Of such a record; `None`: it is of something else.
+    /// Fails on a record of another kind.
     pub fn of(record: &Record) -> Result<StepsSummary> {
         let of = record.kind_part.understood::<StepsRecord>()?;
         let cells: Vec<StepsCellSummary> =
@@ -107,7 +98,7 @@ impl StepsSummary {
     }
 }
 
-/// The paper's numbers beside those of each cell: a handshake is CPU time of both ends together.
+/// For each cell; a paper's handshake is CPU time of both ends together.
 fn claims(paper: &Paper, cells: &[StepsCellSummary]) -> Vec<Claim> {
     let mut claims = Vec::new();
     for of in cells {
@@ -133,7 +124,7 @@ fn claims(paper: &Paper, cells: &[StepsCellSummary]) -> Vec<Claim> {
     claims
 }
 
-/// What the client does outside of the handshake (`run/exchange.rs`, `doing`).
+/// The client's steps outside of the handshake (`run/exchange.rs`, `doing`).
 pub const OUTSIDE: [&str; 2] = ["connect", "request and response"];
 
 /// A block with the steps that were seen in it.
@@ -144,23 +135,23 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Its connections, which the client saw all.
+    /// Number of connections, all of which the client saw.
     fn connections(&self) -> f64 {
         self.block.hits as f64
     }
 
-    /// Those whose steps at the server are known.
+    /// Number of connections whose steps at the server are known.
     fn stamped(&self) -> f64 {
         (self.connections() - self.steps.lost_count as f64).max(1.0)
     }
 }
 
-/// The mean of a value over blocks, with its interval.
+/// Mean over blocks, with its interval.
 fn mean(blocks: &[Seen], value: impl Fn(&Seen) -> f64) -> Estimate {
     estimate_sum(&[(&column(blocks, value), 1.0)])
 }
 
-/// A value for each block, of which there is one in each round.
+/// One value for each block, of which each round has one.
 fn column(blocks: &[Seen], value: impl Fn(&Seen) -> f64) -> Column {
     blocks.iter().map(|block| Some(value(block))).collect()
 }
@@ -209,7 +200,7 @@ impl StepsCellSummary {
         })
     }
 
-    /// The message that costs the server most, with the part of the handshake's CPU time that it is.
+    /// The message that costs the server most, with its part of the handshake's CPU time.
     pub fn dearest(&self) -> Option<(&StepSummary, f64)> {
         let step = self.server.iter().max_by(|a, b| a.cpu_ns.value.total_cmp(&b.cpu_ns.value))?;
         Some((step, step.cpu_ns.value / self.server_ns.value.max(1.0)))
@@ -238,8 +229,8 @@ fn messages(blocks: &[Seen], sums: fn(&StepsBlock) -> &[StepSum], count: fn(&See
 }
 
 impl StepsSummary {
-    /// From which RSA key on, by size, the private-key operation is the dearest step of full handshakes at the server,
-    /// for all larger ones measured too; `None`: not even for the largest.
+    /// The smallest RSA key from which on the private-key operation is the costliest step of full handshakes at the
+    /// server; `None`: not even for the largest.
     pub fn dearest_from(&self) -> Option<StepsCell> {
         let full = self.cells.iter().filter(|of| of.cell.handshakes == Handshakes::Full && of.cell.key.is_rsa());
         let shortest = full.clone().map(|of| of.cell.chain_count).min()?;
@@ -259,7 +250,7 @@ mod tests {
     use tlsdyno_record::store::{KindPart, ProfileBlock};
     use tlsdyno_tls::Version;
 
-    /// Two keys; the private-key operation of the larger one takes most.
+    /// Two keys; the private-key operation is the costliest step of the larger one.
     fn record() -> Record {
         let steps = Steps { keys: vec![CertificateKind::Rsa512, CertificateKind::Rsa2048], ..Steps::default() };
         let experiment = StepsExperiment {

@@ -58,7 +58,7 @@ impl CertificateKind {
         matches!(self, CertificateKind::Rsa512 | CertificateKind::Rsa768 | CertificateKind::Rsa1024)
     }
 
-    /// The kind of a certificate (DER); `None`: none of these.
+    /// The kind of a certificate (DER); `None`: a kind that is not in this list.
     pub fn of_certificate(der: &[u8]) -> Option<CertificateKind> {
         match Certificate::from_der(der).ok()?.public_key.kind {
             KeyKind::Rsa { modulus_bytes } => {
@@ -74,7 +74,7 @@ impl CertificateKind {
         }
     }
 
-    /// What a client that takes it says that it takes; `None`: neither of those.
+    /// How a client that takes this kind says so; `None`: the key is neither RSA nor ECDSA.
     pub fn signer(self) -> Option<Signer> {
         let ecdsa = self.curve().map(|_| Signer::Ecdsa);
         if self.is_rsa() { Some(Signer::Rsa) } else { ecdsa }

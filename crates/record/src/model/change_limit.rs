@@ -21,15 +21,15 @@ named! {
     }
 }
 
-/// What a change must not be shown to be beyond.
+/// Limit that a change must not be shown to be beyond.
 #[derive(Clone, Debug)]
 pub struct ChangeLimit {
     text: String,
-    /// The quantity that it limits.
+    /// The quantity that is limited.
     pub quantity: ComparedQuantity,
-    /// It fails above the limit, else below it.
+    /// The check fails above the limit, else below it.
     pub fails_above: bool,
-    /// The second by the first less one, per cent.
+    /// The limit: the second by the first less one, per cent.
     pub percent: f64,
 }
 

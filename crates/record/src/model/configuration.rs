@@ -12,9 +12,9 @@ use super::tls::TlsChange;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Processors {
-    /// How many. The server gets as many workers.
+    /// How many processors. The server gets as many workers.
     pub count: u32,
-    /// Speed of each as part of a real one, 0 to 1: a quota of CPU time (control groups).
+    /// Speed of each processor as part of a real one, 0 to 1: a quota of CPU time (control groups).
     pub speed: f64,
 }
 
@@ -55,7 +55,7 @@ pub struct Accelerator {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// How many, at most.
+    /// How many operations at most.
     pub operations_count: u32,
     /// Microseconds that the first of them waits for others, also in a full batch; 0: they gather only while the engine
     /// works.
@@ -103,7 +103,7 @@ impl Card {
 pub struct ConfigurationModel {
     /// Name in tables and records.
     pub name: String,
-    /// Stages replaced by no-ops.
+    /// Stages that are replaced by no-ops.
     #[serde(default)]
     pub noop: StageSet,
     /// Plain HTTP instead of TLS.

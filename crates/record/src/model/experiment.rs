@@ -37,7 +37,7 @@ pub struct Experiment {
     /// What is requested.
     #[serde(default = "default_workload")]
     pub workload: WorkloadSpec,
-    /// How it is requested.
+    /// How the workload is requested.
     #[serde(default)]
     pub load: Load,
     /// The load is somebody else's; then nothing of `load` and `workload` is used but the path that is asked for.
@@ -71,7 +71,7 @@ pub struct Experiment {
     /// Remedies that are ranked by what they gain over the untouched server.
     #[serde(default, rename = "remedy", skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<RemedyModel>,
-    /// What a paper published for the same configurations.
+    /// What a paper published about the same configurations.
     pub paper: Option<Paper>,
     /// What was read of an installed server, where `tlsdyno advise` asks, in its own form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,6 @@ impl Experiment {
         self.uses(Method::Removing) || !self.uses(Method::Doubling)
     }
 
-    /// Each of the stages replaced, and all of them.
     fn removals(&self, stages: &[Stage]) -> Vec<ConfigurationModel> {
         // Without it a server refuses every signature, those in certificates of clients too (docs/NOOP.md).
         let refused = self.server.client.certificate.as_ref().map(|_| Stage::Authentication);

@@ -23,7 +23,7 @@ pub struct Job {
     /// The plans, one for each configuration. Which users take part, until when and where the server listens is said by
     /// each command.
     pub plans: Vec<PackedPlan>,
-    /// What they name by hash, base64.
+    /// The data that the plans name by hash, base64.
     pub data: BTreeMap<String, String>,
     /// What clients bring that the servers ask for.
     #[serde(default)]
@@ -70,7 +70,7 @@ pub struct Held {
 /// A block of a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed {
-    /// Its length, nanoseconds.
+    /// Length of the block, nanoseconds.
     pub for_ns: u64,
     /// Seed of the random distances of arrivals.
     pub seed: u64,
@@ -80,7 +80,7 @@ pub struct Timed {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// Commands may come; of a worker: it can begin.
+    /// Commands may come; of a worker: its part of the load can begin.
     Ready(Makers),
     /// A block with a lead-in begins, or will in a moment.
     Begun {
@@ -92,7 +92,7 @@ pub enum Reply {
         /// Which of a worker's loops did it, for people; empty: all that there are.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         name: String,
-        /// What came of it.
+        /// What came of the block.
         outcome: Box<Outcome>,
         /// If workers were lost: the addresses that connections of the others come from.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -121,7 +121,7 @@ pub struct Makers {
 }
 
 impl Reply {
-    /// That this went wrong.
+    /// The reply that this went wrong.
     pub fn of_error(error: &anyhow::Error) -> Reply {
         Reply::Error { message: format!("{error:#}"), fault: fault_of(error) }
     }

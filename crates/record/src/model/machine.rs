@@ -15,9 +15,9 @@ const FASTEST_SPEED: f64 = 0.4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Machine {
-    /// Processors.
+    /// Number of processors.
     pub count: u32,
-    /// Clock rate of each, MHz.
+    /// Clock rate of each processor, MHz.
     pub mhz: u32,
 }
 

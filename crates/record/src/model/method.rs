@@ -22,12 +22,11 @@ named! {
 /// code: without AVX-512, VAES, SHA and ADX instructions, which valgrind does not know (OPENSSL_ia32cap(3)).
 pub const COUNTED_CODE: (&str, &str) = ("OPENSSL_ia32cap", ":~0x5f42f02f0000");
 
-/// What an experiment uses that names none.
+/// Methods of an experiment that names none.
 pub(super) fn usual() -> Vec<Method> {
     vec![Method::Removing]
 }
 
-/// Whether an experiment need not name them.
 pub(super) fn are_usual(methods: &Vec<Method>) -> bool {
     *methods == usual()
 }

@@ -33,7 +33,7 @@ pub struct Network {
     pub rate_kbit: Option<f64>,
     /// Packets that wait for a line at most, each way; one more is dropped.
     pub queue_packets: u32,
-    /// Whose line it is.
+    /// Whether all clients together have a line, or each connection has one.
     pub line: Line,
     /// Seed of the losses.
     pub seed: u64,

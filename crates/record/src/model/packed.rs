@@ -16,16 +16,16 @@ pub struct PackedPlan {
     /// Client-side TLS, without the trusted roots and the client's certificate; `None` is plain HTTP. The time at which
     /// certificates must be valid is that of the machine that made it, so that all judge alike.
     pub tls: Option<Settings>,
-    /// The trusted roots, if there are any.
+    /// Hash of the trusted roots, if there are any.
     pub roots: Option<String>,
-    /// The content of request bodies.
+    /// Hash of the content of request bodies.
     pub body: Option<String>,
-    /// What is requested.
+    /// Hash of the workload.
     pub workload: String,
 }
 
 impl PackedPlan {
-    /// The data that it names.
+    /// Hashes of the data that the plan names.
     pub fn named(&self) -> impl Iterator<Item = &String> {
         self.roots.iter().chain(&self.body).chain([&self.workload])
     }

@@ -61,7 +61,7 @@ const HALF_A_DIGIT: f64 = 0.5;
 pub struct PublishedNumber {
     /// The least that the paper gives.
     pub low: f64,
-    /// The most.
+    /// The most that the paper gives.
     pub high: f64,
 }
 
@@ -89,12 +89,12 @@ impl From<PublishedNumber> for Written {
 }
 
 impl PublishedNumber {
-    /// One that is printed alone.
+    /// A published number that is printed alone.
     pub const fn number(number: f64) -> PublishedNumber {
         PublishedNumber { low: number, high: number }
     }
 
-    /// Whether it was published, and can be read.
+    /// Whether the number was published, and can be read.
     pub fn is_known(&self) -> bool {
         self.low.is_finite() && self.high.is_finite()
     }
@@ -104,7 +104,7 @@ impl PublishedNumber {
         [self.low - HALF_A_DIGIT, self.high + HALF_A_DIGIT]
     }
 
-    /// Its middle.
+    /// Middle of the range.
     pub fn mean(&self) -> f64 {
         f64::midpoint(self.low, self.high)
     }

@@ -9,7 +9,7 @@ use tlsdyno_tls::names::{Named, UnknownName};
 /// Who passes connections on, and by which rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Policy {
-    /// tlsdyno dispatch.
+    /// The dispatcher of tlsdyno with one of its policies.
     Own(dispatch::Policy),
     /// HAProxy in TCP mode, round robin.
     HaproxyRoundRobin,

@@ -19,7 +19,7 @@ pub enum Question<'a> {
 }
 
 impl Experiment {
-    /// What it asks.
+    /// The question that the experiment asks.
     pub fn asks(&self) -> Question<'_> {
         match &self.foreign_traffic {
             Some(traffic) => Question::ForeignTraffic(traffic),
@@ -30,7 +30,7 @@ impl Experiment {
         }
     }
 
-    /// Whether it uses this method.
+    /// Whether the experiment uses this method.
     pub fn uses(&self, method: Method) -> bool {
         self.methods.contains(&method)
     }

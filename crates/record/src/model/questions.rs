@@ -14,7 +14,8 @@ pub struct ShareModel {
     pub name: String,
     /// The configuration that still has the cost.
     pub on: String,
-    /// The one that has it no more. `None`: the whole cost of `on` is the share (what is left at the end).
+    /// The configuration that has the cost no more. `None`: the whole cost of `on` is the share (what is left at the
+    /// end).
     pub off: Option<String>,
 }
 
@@ -24,13 +25,13 @@ pub struct ShareModel {
 pub struct ComparisonModel {
     /// The question, for example `An accelerator or a faster CPU?`.
     pub question: String,
-    /// One configuration.
+    /// The first configuration.
     pub a: String,
-    /// The other.
+    /// The second configuration.
     pub b: String,
     /// What the paper says, for example `+11 to +24 % (section 3.4)`.
     pub paper: Option<String>,
-    /// The same in numbers: from how many to how many times as many hits per second `b` serves as `a`.
+    /// What the paper says in numbers: from how many to how many times as many hits per second `b` serves as `a`.
     pub published_times: Option<[f64; 2]>,
 }
 
@@ -50,7 +51,7 @@ pub struct ShareClaimModel {
     pub above: Vec<String>,
     /// What the paper says, for example `13 to 58 % (section 3.13)`.
     pub paper: String,
-    /// The same in per cent of the cost of a hit.
+    /// What the paper says, in per cent of the cost of a hit.
     pub published_percent: [f64; 2],
 }
 
@@ -60,22 +61,22 @@ pub struct ShareClaimModel {
 pub struct RemedyModel {
     /// What to do: the id of a remedy of the table, for example `ecdsa-certificate`, or words of one's own.
     pub name: String,
-    /// The configuration that has it.
+    /// The configuration that has the remedy.
     pub configuration: String,
     /// The configuration that it improves; `None`: the untouched server.
     pub over: Option<String>,
-    /// It cannot be had, it bounds what can: for example plain data for kernel or hardware TLS.
+    /// The remedy cannot be had, it bounds what can: for example plain data for kernel or hardware TLS.
     #[serde(default)]
     pub bound: bool,
 }
 
 impl RemedyModel {
-    /// The remedy of the table that it is. Files and records of old have its title.
+    /// Id of the remedy in the table. Files and records of old have its title.
     pub fn id(&self) -> Option<RemedyId> {
         self.name.parse().ok()
     }
 
-    /// What it is called; where a file has a title, that.
+    /// Title of the remedy; where a file has a title of its own, that.
     pub fn title(&self) -> &str {
         self.id().filter(|id| id.name() == self.name).map_or(&self.name, |id| id.remedy().title)
     }

@@ -5,12 +5,12 @@ use tlsdyno_tls::{Group, Version, named};
 
 use super::{CertificateKind, SessionCache, TicketKeys, TlsChange};
 
-/// A row of the table.
+/// A row of the table of remedies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Remedy {
-    /// Which it is.
+    /// Id of the remedy.
     pub id: RemedyId,
-    /// What it is called.
+    /// Title of the remedy.
     pub title: &'static str,
     /// What it costs in security, memory or old clients, where nothing else is known of a server.
     pub price: &'static str,
@@ -25,11 +25,11 @@ pub struct Remedy {
 /// A recommendation of others.
 #[derive(Debug, PartialEq)]
 pub struct Rule {
-    /// What it is.
+    /// Name of the recommendation.
     pub name: &'static str,
-    /// When it was published.
+    /// When the recommendation was published.
     pub published: &'static str,
-    /// Where it is.
+    /// Where the recommendation is published.
     pub source: &'static str,
     /// When this program was last compared with it. `make test-long` fails where that is a year ago.
     pub compared: &'static str,
@@ -145,7 +145,7 @@ remedies! {
 }
 
 impl RemedyId {
-    /// What the table says of it.
+    /// The row of the table for this id.
     pub fn remedy(self) -> &'static Remedy {
         &REMEDIES[self as usize]
     }

@@ -13,7 +13,7 @@ use super::without_secrets;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Server {
-    /// Which server.
+    /// Kind of the server.
     pub kind: ServerName,
     /// `command` only: the command line, with `{port}`, `{docroot}`, `{dir}`, `{certificate}` and `{key}`.
     pub command: Option<String>,
@@ -59,14 +59,14 @@ pub struct ClientModel {
     /// Further headers of each request: `Name: value`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<String>,
-    /// Their certificate with its chain, a PEM file.
+    /// Certificate of the clients with its chain, a PEM file.
     pub certificate: Option<PathBuf>,
-    /// Its key, a PEM file.
+    /// Key of that certificate, a PEM file.
     pub key: Option<PathBuf>,
 }
 
 impl ClientModel {
-    /// Without the values of headers: they may be passwords, and a record may be given to others.
+    /// These settings without the values of headers: they may be passwords, and a record may be given to others.
     #[must_use]
     pub fn without_secrets(&self) -> ClientModel {
         let named = |header: &String| format!("{}: …", header.split(':').next().unwrap_or_default());
@@ -75,7 +75,7 @@ impl ClientModel {
 }
 
 impl Server {
-    /// As a record keeps it.
+    /// The server as a record keeps it, which may be given to others.
     #[must_use]
     pub fn without_secrets(&self) -> Server {
         let command = self.command.as_deref().map(without_secrets);

@@ -9,7 +9,7 @@ use super::{CertificateKind, SessionCache, TicketKeys};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
-    /// The version.
+    /// Version of TLS.
     pub version: Version,
     /// The suite; `None`: the client's order, AES-128-GCM first as browsers do.
     pub suite: Option<Suite>,
@@ -60,17 +60,17 @@ impl Default for Tls {
 }
 
 impl Tls {
-    /// The certificate of a server that tlsdyno configures.
+    /// Certificate of a server that tlsdyno configures, whether it is named or not.
     pub fn certificate(&self) -> CertificateKind {
         self.certificate.unwrap_or(CertificateKind::Rsa2048)
     }
 
-    /// Where its ticket keys come from.
+    /// Where the ticket keys of a server that tlsdyno configures come from, whether it is named or not.
     pub fn ticket_keys(&self) -> TicketKeys {
         self.ticket_keys.unwrap_or_default()
     }
 
-    /// Where it keeps sessions.
+    /// Where a server that tlsdyno configures keeps sessions, whether it is named or not.
     pub fn session_cache(&self) -> SessionCache {
         self.session_cache.unwrap_or_default()
     }
@@ -114,7 +114,7 @@ impl Tls {
         self.groups_with(self.certificate().curve())
     }
 
-    /// The same for a server of the user's own, whose certificate may be any where none is asked for.
+    /// As [`Tls::groups`], for a server of the user's own, whose certificate may be any where none is asked for.
     pub fn groups_of_own(&self) -> Vec<Group> {
         match self.certificate {
             None if self.version == Version::Tls12 => self.groups_with([Group::P256, Group::P384]),

@@ -27,52 +27,52 @@ pub const WORD_EVERY_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToWorker {
-    /// It takes part.
+    /// The worker takes part.
     Welcome {
-        /// Its number, from 1.
+        /// Number of the worker, from 1.
         number: u32,
     },
-    /// It does not.
+    /// The worker does not take part.
     Refused {
-        /// Why, and what to do.
+        /// Why the worker is refused, and what to do.
         reason: String,
-        /// It may be otherwise soon.
+        /// The worker may be taken soon, and may ask again.
         #[serde(default)]
         may_ask_again: bool,
     },
-    /// To be answered at once: a sign of life, and how far the clocks are apart.
+    /// A question to be answered at once: a sign of life, and how far the clocks are apart.
     Ping {
-        /// Comes back with the answer.
+        /// Number that comes back with the answer.
         number: u64,
     },
-    /// A part of the data that it wants.
+    /// A part of the data that the worker wants.
     Data {
-        /// Of what, as it was called.
+        /// Hash by which the worker asked for the data.
         hash: String,
-        /// The next bytes, base64.
+        /// The next bytes of the data, base64.
         bytes: String,
-        /// There are no more.
+        /// These are the last bytes of the data.
         is_last: bool,
     },
-    /// What it is to do.
+    /// The part of a load that the worker is to make.
     Load(Box<LoadPlan>),
-    /// All are ready.
+    /// All workers are ready: the load begins.
     Begin {
-        /// The moment, in nanoseconds of its own monotonic clock.
+        /// The moment at which the load begins, nanoseconds of the worker's own monotonic clock.
         at_ns: u64,
     },
-    /// From which address does it connect there?
+    /// Asks from which address the worker connects to a server.
     Route {
         /// A server that it will load.
         to: SocketAddr,
     },
-    /// How is it going?
+    /// Asks how the load is going.
     Ask,
-    /// What it sees of the CPU time of the processes that it was started for.
+    /// Asks what the worker sees of the CPU time of the processes that it was started for.
     Look(Look),
     /// End the run; what was measured counts.
     Stop,
-    /// There is nothing more to do.
+    /// There is nothing more to do: the worker ends.
     Bye,
 }
 
@@ -80,46 +80,46 @@ pub enum ToWorker {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromWorker {
-    /// The first line.
+    /// The first line of a worker.
     Hello {
-        /// [`VERSION`].
+        /// [`VERSION`] of the worker.
         version: String,
         /// The secret of the run.
         secret: String,
-        /// Its machine and process, for people.
+        /// The worker's machine and process, for people.
         name: String,
-        /// How many loops it has.
+        /// How many loops the worker has.
         loops: u32,
     },
-    /// The answer to a ping.
+    /// The answer to [`ToWorker::Ping`].
     Pong {
-        /// That of the ping.
+        /// Number of the ping that is answered.
         number: u64,
-        /// Its monotonic clock, nanoseconds.
+        /// The worker's monotonic clock, nanoseconds.
         at_ns: u64,
     },
-    /// The answer to a route.
+    /// The answer to [`ToWorker::Route`].
     ConnectsFrom {
-        /// Its own address.
+        /// Address from which the worker connects to that server.
         ip: IpAddr,
     },
-    /// A sign of life: a long line is on its way to it.
+    /// A sign of life while a long line is on its way to the worker.
     Here,
-    /// The data that it lacks for what it is to do.
+    /// The data that the worker lacks for its part of the load.
     Wants {
-        /// As the load calls them.
+        /// Hashes of the data, as the load calls them.
         hashes: Vec<String>,
     },
-    /// How it is going.
+    /// How the load is going: the answer to [`ToWorker::Ask`].
     Progress {
-        /// The sum of its loops.
+        /// The sum over the worker's loops.
         snapshot: Box<Snapshot>,
-        /// The latencies since the last time.
+        /// The latencies since the last such line.
         latencies: Box<RecordedLatencies>,
     },
-    /// What it sees of these processes, or why it sees nothing.
+    /// What the worker sees of the processes, or why it sees nothing: the answer to [`ToWorker::Look`].
     Seen(Result<Seen, String>),
-    /// What came of it.
+    /// What came of the load, as the load process tells it.
     Reply(Reply),
 }
 
@@ -127,21 +127,22 @@ pub enum FromWorker {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Look {
-    /// Their CPU time so far.
+    /// CPU time of the processes so far.
     Clock,
-    /// The same once they rest; no time: processes were replaced meanwhile, as by a reload, and were looked for again.
+    /// CPU time of the processes once they rest; no time: they were replaced meanwhile, as by a reload, and were looked
+    /// for again.
     AtRest,
-    /// Do they come to rest soon after work?
+    /// Whether the processes come to rest soon after work.
     Rests,
-    /// Are they others than before? From here on those are read.
+    /// Whether the processes are others than before. From here on those are read.
     Changed,
-    /// Have they a control group of their own? From here on its account is read.
+    /// Whether the processes have a control group of their own. From here on its account is read.
     OwnGroup,
-    /// The command line of the first, and whether they are read by their control group.
+    /// The command line of the first process, and whether they are read by their control group.
     About,
 }
 
-/// The answer.
+/// The answer to a [`Look`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
@@ -149,11 +150,11 @@ pub enum Seen {
     CpuNs(Option<u64>),
     /// To [`Look::Rests`], [`Look::Changed`] and [`Look::OwnGroup`]: whether it is so.
     IsSo(bool),
-    /// To [`Look::About`].
+    /// The answer to [`Look::About`].
     About {
         /// The command line of the first process.
         command: String,
-        /// They are read by their control group.
+        /// Whether the processes are read by their control group.
         by_group: bool,
     },
 }
@@ -166,12 +167,12 @@ pub struct LoadPlan {
     pub packed: PackedPlan,
     /// Loops of the load that come before this worker's.
     pub before_count: u32,
-    /// All loops of the load.
+    /// Number of all loops of the load.
     pub loops: u32,
     /// The sessions that its loops have of earlier loads. `None`: they bring none.
     pub held: Option<Held>,
-    /// Somebody watches.
+    /// Somebody watches how the run is going.
     pub watched: bool,
-    /// And wants latencies.
+    /// Who watches wants latencies, too.
     pub latencies: bool,
 }

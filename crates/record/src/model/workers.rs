@@ -94,7 +94,7 @@ impl WorkersModel {
         !self.on.is_empty() || self.engine.is_some()
     }
 
-    /// These, if any are wanted.
+    /// These workers, if any are wanted.
     pub fn given(&self) -> Option<WorkersModel> {
         self.are_given().then(|| self.clone())
     }

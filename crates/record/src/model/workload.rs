@@ -26,7 +26,7 @@ pub enum WorkloadSpec {
     },
     /// An access log in common or combined format, plain or gzip.
     Trace {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
         /// Client addresses, prefixes (`10.0.0.0/8`) or user-agent substrings that are left out; `crawlers` is a
         /// preset.
@@ -66,7 +66,7 @@ pub enum WorkloadSpec {
     },
     /// What a browser recorded (HTTP Archive).
     Har {
-        /// The recording.
+        /// Path of the recording.
         path: PathBuf,
         /// How it is replayed.
         #[serde(flatten)]
@@ -78,7 +78,7 @@ pub enum WorkloadSpec {
         path: String,
         /// Size of the object if the docroot is ours; `None` for anybody's server.
         bytes: Option<u64>,
-        /// Users.
+        /// Number of users.
         users: u32,
         /// Requests each user makes before it starts anew.
         requests_per_user: u32,
@@ -88,7 +88,7 @@ pub enum WorkloadSpec {
     Paths {
         /// Path and query of each, and behind a blank the status that it answers with where that is not 200.
         paths: Vec<String>,
-        /// Users.
+        /// Number of users.
         users: u32,
         /// Requests of each user, on the average, over a connection with one handshake; the users together walk through
         /// the list over and over. `None`: each asks for all of it, and for [`HITS_LEAST`] objects at least.
@@ -184,7 +184,7 @@ pub struct HarSpec {
     /// The site whose requests are replayed, `https://HOST[:PORT]`; `None`: that of the first request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// What is requested.
+    /// Names under which objects are requested.
     pub names: NamesSpec,
     /// See [`ReplaySpec::send_methods`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -217,10 +217,10 @@ impl Default for HarSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamesSpec {
-    /// Those of files made for them, which `trace::write_docroot` writes.
+    /// Names of files made for the objects, which `trace::write_docroot` writes.
     #[default]
     Files,
-    /// Those recorded, from a server that has such objects; what it answers may differ in length.
+    /// Names as recorded, from a server that has such objects; what it answers may differ in length.
     AsRecorded,
 }
 
@@ -235,7 +235,7 @@ pub struct ReplaySpec {
     /// A user's connection closes after this long without a request, seconds; 0: after each request. 75 is nginx's
     /// default `keepalive_timeout`.
     pub keep_alive_s: u32,
-    /// What is requested.
+    /// Names under which objects are requested.
     #[serde(skip_serializing_if = "crate::model::is_default")]
     pub names: NamesSpec,
     /// Of a server's own objects, methods beside GET and HEAD that are asked, without a body; others are left out.
@@ -279,7 +279,7 @@ impl Default for ReplaySpec {
 pub enum ClientField {
     /// The field of this number, from 1.
     Number(u32),
-    /// The last one.
+    /// The last field of the line.
     Last,
 }
 

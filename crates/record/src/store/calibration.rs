@@ -25,7 +25,7 @@ pub struct Recovered {
     pub measured_us: f64,
     /// Lower end of its 95 % interval.
     pub low_us: f64,
-    /// Upper end.
+    /// Upper end of its 95 % interval.
     pub high_us: f64,
 }
 
@@ -45,13 +45,13 @@ impl Recovered {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// When, seconds since 1970 (UTC).
+    /// When it was made, seconds since 1970 (UTC).
     pub created_unix_s: u64,
     /// The machine: host name and CPU model.
     pub machine: String,
     /// Server under test.
     pub server: String,
-    /// Its certificate.
+    /// Certificate of the server.
     pub certificate: String,
     /// Rounds measured.
     pub rounds: u32,

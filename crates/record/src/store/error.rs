@@ -15,7 +15,7 @@ pub enum StoreError {
         "cannot open the record store {path}: {cause}. Make its directory writable or set TLSDYNO_STORE to another file"
     )]
     Open {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
         /// What the system said.
         cause: String,
@@ -26,7 +26,7 @@ pub enum StoreError {
          elsewhere"
     )]
     Calibrations {
-        /// The file of calibrations.
+        /// Path of the file of calibrations.
         path: PathBuf,
         /// What the system said.
         cause: String,
@@ -36,13 +36,13 @@ pub enum StoreError {
         "the disk of the record store {path} is full. Free some space or set TLSDYNO_STORE to a file on another disk"
     )]
     Full {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
     },
     /// The file is something else.
     #[error("{path} is not a record store of tlsdyno. Set TLSDYNO_STORE to another file")]
     NotAStore {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The file was written by an older or a newer version.
@@ -51,33 +51,33 @@ pub enum StoreError {
          (or set TLSDYNO_STORE to another one) and measure again, or use the tlsdyno that wrote it"
     )]
     OtherVersion {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the file.
         found: i64,
-        /// The schema of this program.
+        /// Schema that this program reads and writes.
         known: i64,
     },
     /// Nothing has been recorded yet.
     #[error("there are no records in {path} yet. `tlsdyno ablate --quick` makes one")]
     Empty {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
     },
     /// No record has this id.
     #[error("no record `{which}` in {path}. `tlsdyno list` shows the records")]
     Unknown {
-        /// What was asked for.
+        /// The id that was asked for.
         which: String,
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
     },
     /// More than one record has an id that begins like this.
     #[error("`{which}` is the beginning of {}: give more digits", .ids.join(", "))]
     Ambiguous {
-        /// What was asked for.
+        /// The beginning of an id that was asked for.
         which: String,
-        /// The records that match.
+        /// Ids of the records that match.
         ids: Vec<String>,
     },
     /// A record cannot be understood.
@@ -86,17 +86,17 @@ pub enum StoreError {
          again, or use that version"
     )]
     Unreadable {
-        /// Its id or file.
+        /// Id or file of the record.
         what: String,
-        /// What is wrong with it.
+        /// What is wrong with the record.
         cause: String,
     },
     /// Anything else that SQLite or the system reports.
     #[error("the record store {path} failed: {cause}. Check its disk, or set TLSDYNO_STORE to another file")]
     Failed {
-        /// The store.
+        /// Path of the store.
         path: PathBuf,
-        /// What it said.
+        /// What SQLite or the system said.
         cause: String,
     },
 }

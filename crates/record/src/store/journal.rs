@@ -199,7 +199,6 @@ mod tests {
         Block { round, hits: 100, elapsed_ns: u64::from(round) + 1, phases, ..Block::default() }
     }
 
-    /// The file that the first warning of a record names.
     fn saved_as(record: &Record) -> PathBuf {
         let text = record.warnings[0].to_string();
         let file = text.split("the record is in ").nth(1).and_then(|rest| rest.split(';').next());

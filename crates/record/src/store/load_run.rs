@@ -25,7 +25,7 @@ pub struct Asked {
     /// Requests for each full handshake; `null` without --hits-per-handshake.
     #[serde(rename = "hits_per_handshake_asked")]
     pub hits_per_handshake: Option<u32>,
-    /// Between clients and server; missing without --network.
+    /// Network between clients and server; missing without --network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// Users: as many sessions may be incomplete when the run ends.
@@ -44,11 +44,11 @@ pub struct Asked {
 pub struct Summary {
     /// Version of this object: [`FORMAT`].
     pub format: u32,
-    /// The URL.
+    /// URL that was loaded.
     pub url: String,
     /// `honest`, `lean`, `floor`; `null` over plain HTTP.
     pub effort: Option<String>,
-    /// What it was asked for.
+    /// What the run was asked for.
     #[serde(flatten)]
     pub asked: Asked,
     /// Hits by elapsed time.

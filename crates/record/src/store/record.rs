@@ -25,7 +25,7 @@ pub const FORMAT: u32 = 1;
 /// Everything one experiment produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`FORMAT`].
+    /// Version of the JSON form: [`FORMAT`].
     #[serde(deserialize_with = "this_format")]
     pub format: u32,
     /// Assigned by the store: 12 hexadecimal digits. Empty until then.
@@ -36,7 +36,7 @@ pub struct Record {
     pub finished: bool,
     /// What the experiment asks, in one sentence ending in a question mark.
     pub question: String,
-    /// Under which circumstances it ran.
+    /// Under which circumstances the experiment ran.
     pub manifest: Manifest,
     /// The configurations compared. Blocks refer to them by index.
     pub configurations: Vec<Configuration>,
@@ -101,7 +101,7 @@ pub struct Manifest {
     pub openssl_version: String,
     /// Server under test: `builtin`, `nginx`, or its command line.
     pub server_name: String,
-    /// Its version.
+    /// Version of the server under test.
     pub server_version: String,
     /// Name of each generated or given configuration file and its text.
     pub server_config: BTreeMap<String, String>,
@@ -142,7 +142,7 @@ pub const UNREAD: &str = "none";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LibraryUsed {
-    /// As the experiment names it.
+    /// Prefix of the installation, as the experiment names it.
     pub prefix: PathBuf,
     /// The version text inside its libcrypto.
     pub version: String,
@@ -156,7 +156,7 @@ pub struct LibraryUsed {
 pub struct EarlierRun {
     /// When it began, seconds since 1970 (UTC).
     pub created_unix_s: u64,
-    /// By stage or name of the share.
+    /// Shares by stage or name of the share.
     pub shares: BTreeMap<String, EarlierShare>,
 }
 
@@ -180,7 +180,7 @@ pub enum Role {
     Loaded,
     /// This one stage is replaced by a no-op.
     StageOff(Stage),
-    /// Every stage is replaced.
+    /// Every stage is replaced by a no-op.
     AllOff,
     /// These stages replaced together, but not all that the experiment also replaces one by one: in no share, only in
     /// the table of configurations.
@@ -207,10 +207,10 @@ pub struct Configuration {
     pub name: String,
     /// The stages replaced by no-ops.
     pub noop: StageSet,
-    /// What it is for.
+    /// What the configuration is for.
     #[serde(rename = "kind")]
     pub role: Role,
-    /// Whether it speaks TLS.
+    /// Whether the configuration speaks TLS.
     pub tls: bool,
     /// The configuration in whose server process it is a mode; `None`: it has a server of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -219,12 +219,12 @@ pub struct Configuration {
     pub preflight: Preflight,
     /// Whether its blocks may be used: the preflight passed.
     pub valid: bool,
-    /// What the reader must know about it.
+    /// What the reader must know about the configuration.
     pub warnings: Vec<Warning>,
 }
 
 impl Configuration {
-    /// One without no-ops that has a server of its own, with the checks that it passed.
+    /// A configuration without no-ops that has a server of its own, with the checks that it passed.
     pub fn setting(name: impl Into<String>, tls: bool, passed: Vec<String>) -> Configuration {
         Configuration {
             name: name.into(),
@@ -297,7 +297,7 @@ pub struct Block {
     pub unsaturated: bool,
     /// Whether the block may be used.
     pub valid: bool,
-    /// What the reader must know about it.
+    /// What the reader must know about the block.
     pub warnings: Vec<Warning>,
     /// Phase name to histogram of nanoseconds (V2 serialisation of HdrHistogram, base64).
     pub phases: BTreeMap<String, String>,
@@ -324,13 +324,13 @@ pub struct Block {
 pub mod of_interval {
     use tlsdyno_tls::Stage;
 
-    /// Bytes in records.
+    /// Place of the bytes in records.
     pub const BYTES: usize = Stage::Cipher as usize + 1;
     /// Kinds of calls. Behind the counts of all stand the counts of those that were computed twice.
     pub const CALLS: usize = Stage::PROVIDER.len() + 1;
     /// Place of the records that were copied only.
     pub const COPIES: usize = 2 * CALLS;
-    /// All of them.
+    /// Number of all places.
     pub const LENGTH: usize = COPIES + 1;
 
     /// Calls of a stage of the provider: of `authentication` full handshakes, of `cipher` records.
@@ -498,15 +498,15 @@ pub struct BackendUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locality {
-    /// Requests.
+    /// Requests that the backend logged.
     pub requests: u64,
-    /// Different objects.
+    /// Different objects that were requested.
     pub objects: u64,
-    /// Their bytes.
+    /// Bytes of these different objects.
     pub object_bytes: u64,
     /// Requests that an LRU cache of `cache_bytes` would miss: computed, and warm from the blocks of the same
     /// configuration before.
     pub misses: u64,
-    /// Size of that cache, bytes.
+    /// Size of the computed cache, bytes.
     pub cache_bytes: u64,
 }

@@ -42,9 +42,9 @@ named! {
 /// An area, and a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
-    /// The area.
+    /// Area in which the server was seen.
     pub area: Area,
-    /// The part.
+    /// Name of the part.
     pub part: String,
 }
 
@@ -88,18 +88,18 @@ impl fmt::Display for Group {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Samples {
-    /// By group.
+    /// Samples by group.
     pub groups: BTreeMap<Group, u64>,
-    /// Of those outside of stages and kernel, by function: `libssl.so.3 SSL_do_handshake`.
+    /// Samples outside of stages and kernel, by function: `libssl.so.3 SSL_do_handshake`.
     pub functions: BTreeMap<String, u64>,
-    /// By stack.
+    /// Samples by stack.
     pub stacks: Stacks,
-    /// Samples that found no room.
+    /// Samples that found no room in the ring.
     pub lost_count: u64,
 }
 
 impl Samples {
-    /// How many there are.
+    /// Number of samples.
     pub fn count(&self) -> u64 {
         self.groups.values().sum()
     }
@@ -110,7 +110,7 @@ impl Samples {
         self.stacks.count += count;
     }
 
-    /// Adds those of another time.
+    /// Adds the samples of another time.
     pub fn add(&mut self, other: &Samples) {
         for (group, count) in &other.groups {
             *self.groups.entry(group.clone()).or_default() += count;

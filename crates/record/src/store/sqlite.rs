@@ -52,15 +52,15 @@ pub struct Store {
 /// One line of `tlsdyno list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listing {
-    /// The record.
+    /// Id of the record.
     pub id: String,
     /// When it began, seconds since 1970 (UTC).
     pub created_unix_s: u64,
-    /// What it asks.
+    /// Question of the experiment.
     pub question: String,
     /// The server under test.
     pub server: String,
-    /// It ran to its planned end.
+    /// The experiment ran to its planned end.
     pub finished: bool,
     /// Blocks measured.
     pub blocks: u64,
@@ -116,7 +116,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Where it is.
+    /// Path of the store.
     pub fn path(&self) -> &Path {
         &self.path
     }

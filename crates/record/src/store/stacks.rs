@@ -24,7 +24,7 @@ impl Stacks {
         }
     }
 
-    /// Adds those of another time.
+    /// Adds the samples of another time.
     pub fn add(&mut self, other: &Stacks) {
         self.count += other.count;
         for (name, below) in &other.callees {
@@ -32,7 +32,7 @@ impl Stacks {
         }
     }
 
-    /// Without functions that have fewer samples: their callers have them.
+    /// The stacks without functions that have fewer samples: their callers have them.
     #[must_use]
     pub fn pruned(self, least: u64) -> Stacks {
         let kept = self.callees.into_iter().filter(|(_, below)| below.count >= least);

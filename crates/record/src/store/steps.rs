@@ -2,25 +2,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a block of them holds besides: sums over its connections, of which `hits` says how many there were.
+/// Steps of the handshakes of a block: sums over its connections, of which `hits` says how many there were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepsBlock {
-    /// The server's, in the order in which they came first.
+    /// Steps of the server, in the order in which they came first.
     pub server: Vec<StepSum>,
-    /// The client's.
+    /// Steps of the client, in the order in which they came first.
     pub client: Vec<StepSum>,
-    /// Server, from its first call to the end of the handshake: elapsed, nanoseconds.
+    /// Time of the server from its first call to the end of the handshake, nanoseconds.
     pub handshake_ns: u64,
-    /// CPU time of the server's process meanwhile, nanoseconds.
+    /// CPU time of the server's process in `handshake_ns`, nanoseconds.
     pub handshake_cpu_ns: u64,
-    /// Bytes that the server sent meanwhile.
+    /// Bytes that the server sent from its first call to the end of the handshake.
     pub sent_bytes: u64,
-    /// Bytes that it received meanwhile, what it read ahead of the end included.
+    /// Bytes that the server received from its first call to the end of the handshake, what it read ahead of that end
+    /// included.
     pub received_bytes: u64,
-    /// Bytes that the client sent and received until the end of the handshake by its own count.
+    /// Bytes that the client sent until the end of the handshake by its own count.
     pub client_sent_bytes: u64,
-    /// The same for what it received.
+    /// Bytes that the client received until the end of the handshake by its own count.
     pub client_received_bytes: u64,
     /// Connections of which the server's steps were lost, as the ring had no room.
     pub lost_count: u64,
@@ -33,9 +34,9 @@ pub struct StepsBlock {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepSum {
-    /// The message, and what is done with it.
+    /// Name of the message, and what is done with it.
     pub name: String,
-    /// How often it came.
+    /// How often the step came.
     pub count: u64,
     /// Elapsed time, waiting included, nanoseconds.
     pub elapsed_ns: u64,
@@ -49,9 +50,9 @@ pub struct StepSum {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
-    /// The client's events.
+    /// Events of the client.
     pub client: Vec<FlowEvent>,
-    /// The server's.
+    /// Events of the server.
     pub server: Vec<FlowEvent>,
 }
 
@@ -59,13 +60,13 @@ pub struct Flow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowEvent {
-    /// What.
+    /// Name of what was done.
     pub name: String,
-    /// Its beginning, nanoseconds.
+    /// Beginning, nanoseconds on the clock of the flow.
     pub from_ns: i64,
-    /// Its end.
+    /// End, nanoseconds on the clock of the flow.
     pub to_ns: i64,
-    /// CPU time meanwhile, nanoseconds.
+    /// CPU time from beginning to end, nanoseconds.
     pub cpu_ns: u64,
     /// Bytes of the message, where that is known.
     pub bytes: u64,

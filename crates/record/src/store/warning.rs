@@ -34,12 +34,12 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// One without a remedy.
+    /// A warning without a remedy.
     pub fn new(code: &str, what: impl Into<String>) -> Warning {
         Warning { code: code.to_owned(), what: what.into(), remedy: None }
     }
 
-    /// The same with what to do.
+    /// This warning with what to do.
     #[must_use]
     pub fn with_remedy(self, remedy: impl Into<String>) -> Warning {
         Warning { remedy: Some(remedy.into()), ..self }

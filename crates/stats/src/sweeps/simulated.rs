@@ -10,13 +10,12 @@ use crate::rounds::Rounds;
 use crate::shares::{PLAIN_HTTP, Shares, TOGETHER};
 use crate::statement::{Metric, Verdict};
 
-/// What a configuration's hit costs, microseconds, in the order of the record: as is, four stages off, all off, plain
+/// Cost of each configuration's hit, microseconds, in the order of the record: as is, four stages off, all off, plain
 /// HTTP, nothing off.
 const COSTS_US: [f64; 8] = [750.0, 337.5, 706.5, 765.0, 721.8, 263.7, 33.0, 765.0];
-/// The stages off, of which the third saves nothing: an A/A comparison.
+/// Of these the third saves nothing: an A/A comparison.
 const STAGES: [Stage; 4] = [Stage::Authentication, Stage::KeyAgreement, Stage::Digest, Stage::Kdf];
 const HOST: usize = 7;
-/// What is true of the shares, per cent.
 const TRUTH: [(&str, f64); 6] = [
     ("authentication", 57.0),
     ("key_agreement", 7.8),
@@ -26,26 +25,21 @@ const TRUTH: [(&str, f64); 6] = [
     (TOGETHER, 66.84 - 57.0 - 7.8 - 5.76),
 ];
 
-/// What a simulated machine does.
 #[derive(Clone, Copy)]
 struct Machine {
     rounds: u32,
-    /// Least and most sweeps of a round.
     sweeps: [u32; 2],
     /// Standard deviation of a start of each server, and of each mode in it, as a part of its cost.
     start: f64,
-    /// Of a slice.
+    /// Standard deviation of a slice, as a part of its cost.
     slice: f64,
-    /// The pace swings to either side by so much, slowly, and wanders by as much within a sweep or two.
+    /// Amplitude of the slow swing of the pace, and of its wandering within a sweep or two, as a part of the mean.
     pace: f64,
-    /// So many slices of a hundred are disturbed.
     disturbed: usize,
 }
 
-/// The order of the slices of a visit to the server with modes.
 const VISIT: [usize; 16] = [7, 7, 7, 1, 2, 7, 3, 4, 5, 7, 5, 4, 3, 7, 2, 1];
 
-/// A record of such a machine.
 fn record(machine: &Machine, random: &mut SplitMix64) -> Record {
     let mode = |role, stages: &[Stage]| Configuration {
         role,
@@ -177,7 +171,6 @@ fn intervals_at_which_measuring_stopped_hold_the_truth_too() {
 mod long {
     use super::*;
 
-    /// Of 1,000 stopped runs.
     #[test]
     #[ignore = "minutes: 1,000 simulated runs with many looks"]
     fn of_a_thousand_stopped_runs_930_hold_the_truth() {
@@ -187,7 +180,7 @@ mod long {
         assert!(held.values().all(|held| *held >= 0.93), "{held:?}");
     }
 
-    /// Of 1,000 runs 95 % give 950, with a standard deviation of 7.
+    /// Expected: 950 of 1,000 runs, with a standard deviation of 7.
     #[test]
     #[ignore = "minutes: 6,000 simulated runs"]
     fn of_a_thousand_runs_950_hold_the_truth() {

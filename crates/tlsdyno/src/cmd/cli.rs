@@ -65,9 +65,6 @@ fn with(command: Command, others: impl IntoIterator<Item = Command>) -> Command 
 }
 
 /// The command line with all subcommands and their flags, for completions and the man page.
-///
-/// # Errors
-/// A satellite does not tell its flags.
 pub fn command() -> Result<Command> {
     Ok(with(program(|command| command).command(), satellites::described()?))
 }
@@ -82,7 +79,6 @@ pub(super) mod tests {
     use super::*;
     use tlsdyno_base::subcommand::is_named;
 
-    /// All programs.
     fn programs() -> Vec<Program> {
         vec![
             program(|command| command),
@@ -100,7 +96,6 @@ pub(super) mod tests {
         with(programs()[0].command(), others())
     }
 
-    /// An error as it is told.
     pub fn explained(error: clap::Error, words: &[String]) -> clap::Error {
         program(|command| command).explained(error, words)
     }

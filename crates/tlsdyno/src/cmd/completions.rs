@@ -20,7 +20,6 @@ pub struct Args {
 /// Arguments that name an experiment: of which command, and which of its arguments.
 const EXPERIMENTS: [(&str, &str); 3] = [("run", "file"), ("cluster", "config"), ("array", "config")];
 
-/// Prints the completions on standard output.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     crate::output::answer(script(args.shell, command()?))
 }

@@ -25,7 +25,6 @@ pub struct Args {
     calibrate: calibrate::Args,
 }
 
-/// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
@@ -39,10 +38,8 @@ enum Verdict {
     Fail,
 }
 
-/// One look at one thing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Check {
-    /// What was looked at.
     name: &'static str,
     verdict: Verdict,
     finding: String,
@@ -71,7 +68,6 @@ struct Findings {
     checks: Vec<Check>,
 }
 
-/// Looks at everything and prints it.
 pub fn run(args: &Args) -> Result<Exit> {
     if args.calibrate.calibrate {
         return crate::output::answer(calibrate::run(&args.calibrate, args.json)?);

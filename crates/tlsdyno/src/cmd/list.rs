@@ -20,7 +20,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Prints the list.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let records = match Store::open_for_reading().and_then(|store| store.list()) {
         // That nothing was recorded yet is no failure of listing.
@@ -56,7 +55,6 @@ fn as_table(records: &[Listing], style: Style, fitted: bool) -> String {
     table_text(&table, style) + "\n"
 }
 
-/// The columns of the table.
 const BEGAN: usize = 1;
 const SERVER: usize = 2;
 const BLOCKS: usize = 3;

@@ -17,7 +17,6 @@ pub struct Args {
     directory: Option<PathBuf>,
 }
 
-/// Prints or writes the pages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     if let Some(directory) = &args.directory {
         clap_mangen::generate_to(command()?, directory)

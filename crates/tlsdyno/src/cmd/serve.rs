@@ -110,7 +110,6 @@ struct Address {
     tls: bool,
 }
 
-/// Serves until Ctrl-C or SIGTERM.
 pub fn run(args: &Args) -> Result<Exit> {
     let (tls_addresses, plain_addresses) = addresses(args).or_fault(Fault::Usage)?;
     let docroot = args.docroot.as_deref().map(Docroot::load).transpose().or_fault(Fault::Input)?;
@@ -155,7 +154,6 @@ fn write_stamps(file: File, workers: &[Vec<Stamp>]) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// TLS and plain addresses, checked.
 fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     let mut tls = args.listen.clone();
     if tls.is_empty() && args.listen_plain.is_empty() {
@@ -180,7 +178,6 @@ fn addresses(args: &Args) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
     Ok((tls, args.listen_plain.clone()))
 }
 
-/// The certificate of the server.
 struct Identity {
     certificate: PathBuf,
     key: PathBuf,

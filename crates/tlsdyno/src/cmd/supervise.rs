@@ -33,7 +33,6 @@ pub struct Args {
     note: Option<PathBuf>,
 }
 
-/// Runs one of the stages.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match (&args.directory, &args.note, args.parent) {
         (Some(directory), ..) if args.try_view => {

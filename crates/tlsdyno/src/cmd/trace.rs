@@ -170,7 +170,6 @@ impl WorkloadArgs {
     }
 }
 
-/// Does what was asked for.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     match &args.action {
         Action::Show { workload, as_replayed, json, html } => show(workload, *as_replayed, *json, html.as_deref())?,

@@ -51,7 +51,6 @@ pub struct Args {
     join_within: Time,
 }
 
-/// Works until the coordinator has nothing more to do.
 pub fn run(args: &Args) -> anyhow::Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     let watch = args.cpu_of.map(Watch::new).transpose().or_fault(Fault::Environment)?;

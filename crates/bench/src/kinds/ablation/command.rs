@@ -187,10 +187,9 @@ pub struct Args {
     workers: WorkersModel,
 }
 
-/// What a first look takes apart.
+/// Stages of a first look.
 const QUICK_STAGES: [Stage; 4] = [Stage::Authentication, Stage::KeyAgreement, Stage::Cipher, Stage::Kdf];
 
-/// Runs the ablation.
 pub fn run(args: &Args) -> Result<Exit> {
     if let Some(path) = args.server_config.as_ref().filter(|_| args.print_config) {
         let copy = installed_server::printed(path, args.kind(), args.host.as_deref()).or_fault(Fault::Input)?;
@@ -201,10 +200,7 @@ pub fn run(args: &Args) -> Result<Exit> {
     experiment.perform(&args.output)
 }
 
-/// The experiment that these flags describe, as somebody would type them, and what is said before it.
-///
-/// # Errors
-/// They do not fit together, or what they name cannot be read.
+/// The experiment for these flags, as typed, and the remarks to print before it.
 pub fn of_words(words: &[String]) -> Result<(Experiment, Vec<String>)> {
     let command = <Args as clap::Args>::augment_args(clap::Command::new("ablate").no_binary_name(true));
     let given = command.try_get_matches_from(words).or_fault(Fault::Usage)?;
@@ -212,7 +208,7 @@ pub fn of_words(words: &[String]) -> Result<(Experiment, Vec<String>)> {
 }
 
 impl Args {
-    /// The experiment that these flags describe, and what is said before it.
+    /// The experiment for these flags, and the remarks to print before it.
     fn experiment(&self) -> Result<(Experiment, Vec<String>)> {
         let server = self.server_model().or_fault(Fault::Input)?;
         let (tls, told) = installed_server::negotiated(&server, self.tls_model()).or_fault(Fault::Input)?;
@@ -269,7 +265,7 @@ impl Args {
         Ok(())
     }
 
-    /// Whose configuration --server-config is, where --server says it.
+    /// Server whose configuration --server-config is, if --server says it.
     fn kind(&self) -> Option<ServerName> {
         (self.server != ServerName::default()).then_some(self.server)
     }
@@ -326,7 +322,7 @@ impl Args {
         })
     }
 
-    /// The lines of --paths, and the host that they name.
+    /// The lines of --paths, and the host in them.
     fn listed(&self) -> Result<(Vec<String>, Option<String>)> {
         let Some(path) = &self.paths else { return Ok((Vec::new(), None)) };
         let text = tlsdyno_base::input::text_of_regular(path).or_fault(Fault::Input)?;
@@ -370,7 +366,7 @@ impl Args {
         }
     }
 
-    /// Refuses hits per handshake where the workload or the load has them already.
+    /// Refuses hits per handshake where the workload or the load determines them already.
     fn check_hits(&self) -> Result<()> {
         ensure!(
             self.trace.is_none() && self.har.is_none(),
@@ -430,21 +426,21 @@ impl Args {
         Ok(workload.spec(None, self.scale.unwrap_or(0.1), 1))
     }
 
-    /// How long an installed server keeps a connection without a request, seconds, where it has a bound.
+    /// Idle timeout of an installed server's connections, seconds; `None`: no timeout.
     fn kept_s(&self) -> Result<Option<u32>> {
         let Some(path) = &self.server_config else { return Ok(None) };
         let site = installed_server::read(path, self.kind())?.site;
         Ok(site.facts(site.choice(self.host.as_deref()).host.as_deref()).keep_alive_s)
     }
 
-    /// The server command serves the objects that are made for it.
+    /// The server command serves the files that are made for it.
     fn mentions_docroot(&self) -> bool {
         let server = Server { command: self.server_command.clone(), ..Server::default() };
         command_spec(&Experiment { server, ..Experiment::default() }, None).mentions("{docroot}")
     }
 }
 
-/// A directory that a server may write.
+/// Checks that the path is a directory.
 fn writable(path: &Path) -> Result<PathBuf> {
     let found = path.canonicalize().with_context(|| format!("--writable {}", path.display()))?;
     ensure!(found.is_dir(), "--writable {}: it is no directory", path.display());

@@ -10,7 +10,7 @@ use super::page::answer::answer;
 use super::page::remedies;
 use crate::report::{json, published};
 
-/// The results of an experiment with one server: its summary, and what reports make of it.
+/// Results of an experiment with one server: its summary, and what reports derive from it.
 #[derive(Serialize)]
 struct Results<'a> {
     #[serde(flatten)]
@@ -21,7 +21,7 @@ struct Results<'a> {
     claims: Vec<Claim>,
 }
 
-/// A remedy with what the server needs for it.
+/// A remedy with the lines of configuration that it needs.
 #[derive(Serialize)]
 struct Remedy<'a> {
     #[serde(flatten)]

@@ -25,7 +25,6 @@ use crate::report::{Style, terminal};
 use crate::run::check::{CheckExperiment, check_sessions};
 use crate::run::cpus;
 
-/// Experiments with one server.
 pub struct Ablation;
 
 impl Kind for Ablation {
@@ -123,8 +122,8 @@ impl AnySummary for Summary {
     }
 }
 
-/// Leaves out the remedies that a server named instead of the file's cannot have, and says so. What is asked for by
-/// name elsewhere stays, and is refused.
+/// Leaves out, with a remark, the remedies that a server cannot have which replaces the file's. Settings that are
+/// requested by name stay, and are refused later.
 fn leave_out_unable(experiment: &mut Experiment) {
     let unable = |model: &ConfigurationModel| {
         let workers = model.processors.map_or(1, |processors| processors.count);

@@ -36,21 +36,21 @@ use crate::run::verify::Achieved;
 use crate::run::{manifest, modes, own_command};
 use sliced::WatchModes;
 
-/// Where the details of a log's troubles are.
+/// Command that shows the details of a log's problems.
 const WORKLOAD_REMEDY: &str = "`tlsdyno trace show FILE` tells more";
-/// Longer slices compare no better than blocks.
+/// Maximum length of a slice: longer ones compare no better than blocks.
 const SLICE_MAX: Duration = Duration::from_millis(250);
-/// The same where hits per second are told on machines, which slices say nothing of.
+/// Part of the time for blocks on machines, where only blocks measure hits per second.
 const BLOCKS_SHARE_OF_MACHINES: f64 = 0.8;
-/// Wanted length of an average block there, with what it costs besides. Longer blocks are no steadier: the machine's
-/// pace changes from second to second.
+/// Wanted mean length of a block on machines, with its overhead. Longer blocks are no steadier: the machine's pace
+/// changes from second to second.
 const BLOCK_OF_MACHINES: Duration = Duration::from_millis(160);
-/// Users for each worker process of a server that was just started: the first connections of each cost more.
+/// Warm-up users per worker process of a server that was just started: the first connections of each cost more.
 const WARM_UP_USERS: u32 = 4;
-/// So many connections for each are enough, where users make more than the above need.
+/// Maximum number of warm-up connections per worker process.
 const WARM_UP_CONNECTIONS: u32 = 16;
 
-/// Runs the experiment. An error means that measuring did not begin.
+/// Fails if measuring did not begin.
 pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
     experiment.check()?;
     let cpus = cpus::choose(&cpus::allowed(), experiment.measure.server_cpu, experiment.measure.load_cpu)?;
@@ -82,7 +82,7 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     run_in_turn(question, measure, stop, observer, starts)
 }
 
-/// Rounds with slices in so much time. On machines each has blocks too, and must be long enough for them.
+/// Number of rounds with slices in so much time. On machines each has blocks too, and must be long enough for them.
 fn rounds_with_slices(experiment: &Experiment, time: Duration) -> u32 {
     let mut rounds = sliced_rounds(time);
     if let Question::Machines(_) = experiment.asks() {
@@ -93,7 +93,7 @@ fn rounds_with_slices(experiment: &Experiment, time: Duration) -> u32 {
     experiment.measure.rounds.unwrap_or(rounds)
 }
 
-/// Tells the reader what is taken for granted, and what is not as usual.
+/// Tells the reader about assumptions and unusual conditions.
 fn tell_before(
     experiment: &Experiment,
     testbed: &Testbed,
@@ -119,7 +119,7 @@ fn tell_before(
     Ok(())
 }
 
-/// The configurations as what slices are taken of: each in the server that it is a mode of, or in its own.
+/// The configurations as parts of sweeps, each in its own server or the one that it is a mode of.
 fn parts(testbed: &Testbed) -> Vec<SlicedPart> {
     let part = |(index, server): (usize, &ServerUnderTest)| SlicedPart {
         server: index,
@@ -129,24 +129,24 @@ fn parts(testbed: &Testbed) -> Vec<SlicedPart> {
     testbed.servers.iter().enumerate().map(part).collect()
 }
 
-/// What a client sees of the server of a configuration: one request more.
+/// Makes one request to the server of a configuration, to see what a client sees.
 fn seen(testbed: &Testbed, index: usize) -> Result<Answer> {
     let config = testbed.servers[index].settings.as_ref().map(compile).transpose()?;
     Ok(exchange(testbed.address(index), config.as_ref(), None, &testbed.preflight_request().0)?)
 }
 
-/// How much a server does untimed that was just started.
+/// Untimed work of a server that was just started.
 #[derive(Clone, Copy, Debug)]
 struct WarmUp {
     users_min: u32,
     users_most: u32,
-    /// Connections of a user.
+    /// Connections per user.
     connections: u32,
 }
 
 impl WarmUp {
-    /// The work of a server of so many worker processes. Prefork has one for each connection, which users with a
-    /// connection for each of their requests would warm for longer than a block takes.
+    /// Work for so many worker processes. A prefork server has one for each connection, which users with a connection
+    /// per request would warm for longer than a block takes.
     fn work(self, workload: &Workload, workers: u32) -> Work {
         let users = (WARM_UP_USERS * workers).min((WARM_UP_CONNECTIONS * workers).div_ceil(self.connections));
         typical_users(&requests_of_users(workload), users.max(self.users_min).min(self.users_most)).into()
@@ -157,27 +157,27 @@ impl WarmUp {
 struct SingleServer<'a> {
     experiment: &'a Experiment,
     load: LoadProcess,
-    /// The pace of every CPU that one of the servers has.
+    /// Samples the pace of every CPU of a server.
     pace: Pace,
     testbed: Testbed,
-    /// What the untouched server achieved of the declared reuse when it last ran.
+    /// Reuse by the untouched server in its last block, relative to the declared one.
     as_is: Achieved,
-    /// It was said that the untouched server does not reuse as declared.
+    /// The warning about reuse by the untouched server was given.
     reuse_told: bool,
     /// Slices of configurations that are modes of one server.
     sweeps: Sweeps,
     modes: WatchModes,
     is_sliced: bool,
-    /// Who else used the server's CPUs in the blocks.
+    /// Other programs that used the server's CPUs in the blocks.
     neighbours: Neighbours,
-    /// Configurations that were left out.
+    /// Configurations that were left out after a failure.
     failed: BTreeSet<usize>,
     /// Configurations with a block in which neither side was saturated.
     unsaturated: BTreeSet<usize>,
-    /// Time of restarts of servers, with their warm-up, where servers take turns or are started anew for each block,
-    /// and how many there were.
+    /// Total time of restarts with their warm-up, where servers take turns or are restarted for each block, and number
+    /// of restarts.
     restarts: (Duration, u32),
-    /// Servers that take the place of those that were measured.
+    /// Servers that replace those that were measured.
     fresh: FreshServers,
 }
 
@@ -236,7 +236,7 @@ impl<'a> SingleServer<'a> {
         Ok(subject)
     }
 
-    /// Starts the servers that take the place of those that are measured first.
+    /// Fills the pools of servers that replace those that are measured first.
     fn start_more_servers(&mut self, configurations: &[Configuration], observer: &mut dyn Observer) -> Result<()> {
         let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();
         let replaced = self.replaced(&valid);
@@ -264,7 +264,7 @@ impl<'a> SingleServer<'a> {
         indices.iter().copied().filter(|index| is_replaced(*index)).collect()
     }
 
-    /// Users that keep all connections busy: each uses as many as its pages are wide.
+    /// Users that keep all connections busy: each opens as many as its pages use in parallel.
     fn users_min(&self) -> u32 {
         let load = &self.experiment.load;
         let one_by_one = self.testbed.site.workload.requests.iter().all(|request| request.page_end);
@@ -272,7 +272,7 @@ impl<'a> SingleServer<'a> {
         load.connections.div_ceil(width).max(8).max(self.load.loops)
     }
 
-    /// What a server does untimed that was just started.
+    /// Untimed work of a server that was just started.
     fn warm_up_users(&self) -> WarmUp {
         let workload = &self.testbed.site.workload;
         let requests = (workload.requests.len() / workload.users.len().max(1)) as u32;
@@ -281,7 +281,7 @@ impl<'a> SingleServer<'a> {
         WarmUp { users_min: self.users_min(), users_most: self.load.users, connections }
     }
 
-    /// A server that was just started is checked again and does one piece of work untimed.
+    /// Checks a restarted server again, and gives it one untimed piece of work.
     fn warm_restarted(&mut self, index: usize) -> Result<()> {
         let workers = self.testbed.require_libraries(index)?;
         let work = self.warm_up_users().work(&self.testbed.site.workload, workers.len() as u32);

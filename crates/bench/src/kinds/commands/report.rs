@@ -31,18 +31,12 @@ pub struct Args {
 }
 
 impl Args {
-    /// The record that is shown.
-    ///
-    /// # Errors
-    /// [`Fault::Input`]: there is none of that name.
+    /// The record named on the command line; [`Fault::Input`] if there is none.
     pub fn record(&self) -> Result<Record> {
         store::find(&self.record).or_fault(Fault::Input)
     }
 
-    /// Prints and writes what was asked for of the record, which is of one of these kinds.
-    ///
-    /// # Errors
-    /// The record cannot be understood; the report cannot be written.
+    /// Prints and writes the record as the flags say.
     pub fn show(&self, kinds: &Table, record: &Record) -> Result<Exit> {
         let is_text = !self.json && !self.csv;
         let report = self.output.clone().or_else(|| is_text.then(|| PathBuf::from("report.html")));

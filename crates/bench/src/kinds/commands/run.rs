@@ -29,15 +29,11 @@ pub struct Args {
 }
 
 impl Args {
-    /// What is to be run; `None`: nothing, for the experiments are listed.
+    /// The experiment to run; `None`: --list.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Runs the experiment, which is of one of these kinds.
-    ///
-    /// # Errors
-    /// It cannot be found or understood; those of the experiment.
     pub fn perform(&self, kinds: &Table) -> Result<Exit> {
         let Some(file) = self.file() else {
             return output::answer(listing()?);
@@ -48,7 +44,7 @@ impl Args {
     }
 }
 
-/// The experiments that come with tlsdyno: name, measuring time, question.
+/// Name, measuring time and question of each experiment that comes with tlsdyno.
 fn listing() -> Result<String> {
     let widest = files::EMBEDDED.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();

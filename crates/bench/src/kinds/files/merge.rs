@@ -19,7 +19,7 @@ const NAMED: [(&str, &str); 5] = [
     ("remedy", "name"),
 ];
 
-/// Where entries mention others: the array mentioned, the array that mentions it, and the keys.
+/// References between entries: the array referred to, the array that refers to it, and the keys.
 const MENTIONS: [(&str, &str, &[&str]); 5] = [
     ("share", "claim", &["shares", "above"]),
     ("configuration", "configuration", &["repeat_of"]),
@@ -32,13 +32,10 @@ const MENTIONS: [(&str, &str, &[&str]); 5] = [
 const NUMBERS: [(&str, &str); 3] =
     [("configuration", "hits_per_s"), ("configuration", "percent_of_plain"), ("share", "shares_percent")];
 
-/// What cannot be merged, and what to do: behind the place in the file that asks for it.
+/// Place in the file, and what cannot be merged there with the remedy.
 pub type MergeFault = (Range<usize>, String);
 
-/// `own` on top of `base`, which it extends.
-///
-/// # Errors
-/// `own` leaves out or renames what `base` does not have.
+/// Merges `own` over `base`; fails where `own` leaves out or renames what `base` does not have.
 pub fn merge<'t>(mut base: DeTable<'t>, mut own: DeTable<'t>) -> Result<DeTable<'t>, MergeFault> {
     own.remove(EXTENDS);
     [&mut base, &mut own].into_iter().for_each(name_remedies);
@@ -64,14 +61,14 @@ fn name_remedies(table: &mut DeTable) {
     }
 }
 
-/// The same in a path, whose name may end before its end.
+/// As [`name_remedies`], for a path, in which more may follow the name.
 fn with_id(path: &str) -> Cow<'_, str> {
     let mut ends = [path.len()].into_iter().chain(path.rmatch_indices('.').map(|(dot, _)| dot));
     let id = |end: usize| path[..end].strip_prefix("remedy.")?.parse::<RemedyId>().ok().map(|id| (id, end));
     ends.find_map(id).map_or(path.into(), |(id, end)| format!("remedy.{id}{}", &path[end..]).into())
 }
 
-/// Key by key; `own` wins.
+/// Merges key by key; `own` wins.
 fn overlay<'t>(base: &mut DeTable<'t>, own: DeTable<'t>) {
     for (key, value) in own {
         match base.get_mut(key.get_ref().as_ref()) {
@@ -163,7 +160,7 @@ fn leave_all_out(base: &mut DeTable, without: Spanned<DeValue>) -> Result<(), Me
     Ok(())
 }
 
-/// The entries that go where `path` is left out: one, or all of an array.
+/// Entries that are left out by `path`: one, or all of an array.
 fn named_at(base: &DeTable, path: &str) -> Vec<(String, String)> {
     let (array, wanted) = path.split_once('.').map_or((path, None), |(array, name)| (array, Some(name)));
     let Some(key) = name_key(array) else { return Vec::new() };
@@ -172,7 +169,7 @@ fn named_at(base: &DeTable, path: &str) -> Vec<(String, String)> {
     names.filter(|name| wanted.is_none_or(|wanted| wanted == *name)).map(|name| (array.into(), name.into())).collect()
 }
 
-/// Takes what `path` leads to out of `table`. Keys may hold dots themselves, so that the longest that fits is taken.
+/// Removes the entry at `path`. Keys may contain dots, so that the longest match is taken.
 fn leave_out(table: &mut DeTable, path: &str) -> bool {
     if table.remove(path).is_some() {
         return true;
@@ -202,7 +199,7 @@ fn leave_out_entry(entries: &mut DeArray, name_key: &str, path: &str) -> bool {
     })
 }
 
-/// Does something to each table of a paper's numbers that has the names of `array` as keys.
+/// Applies `change` to each table of a paper's numbers whose keys are the names of `array`.
 fn in_numbers<'t>(base: &mut DeTable<'t>, array: &str, mut change: impl FnMut(&mut DeTable<'t>)) {
     let Some(paper) = table_in(base, "paper") else { return };
     for (_, numbers) in NUMBERS.iter().filter(|(of, _)| *of == array) {
@@ -246,7 +243,7 @@ fn rename_all<'t>(base: &mut DeTable<'t>, renamed: Spanned<DeValue<'t>>) -> Resu
     Ok(())
 }
 
-/// Gives an entry of `array` another name, wherever the old one is mentioned.
+/// Renames an entry of `array`, and every reference to it.
 fn rename<'t>(base: &mut DeTable<'t>, array: &str, old: &str, new: &Spanned<DeValue<'t>>) -> bool {
     let Some(key) = name_key(array) else { return false };
     let found = replace_in(base, array, &[key], old, new);
@@ -263,7 +260,7 @@ fn rename<'t>(base: &mut DeTable<'t>, array: &str, old: &str, new: &Spanned<DeVa
     found
 }
 
-/// Replaces `old` under `keys` of each entry of `array`. Whether there was one.
+/// Replaces `old` under `keys` of each entry of `array`. Returns whether there was one.
 fn replace_in<'t>(base: &mut DeTable<'t>, array: &str, keys: &[&str], old: &str, new: &Spanned<DeValue<'t>>) -> bool {
     let Some(DeValue::Array(entries)) = base.get_mut(array).map(Spanned::get_mut) else { return false };
     let mut found = false;
@@ -310,7 +307,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Files that were written when remedies had titles only go on to work.
+    /// Files that name remedies by their titles keep working.
     #[test]
     fn a_remedy_is_found_by_a_title_that_it_had() {
         let base = "remedy = [{ name = \"early-data\", over = \"a\" }, { name = \"TLS 1.3\" }, { name = \"mine\" }]";
@@ -408,7 +405,7 @@ tls = { tickets = false, version = "1.2" }
         ]
     }
 
-    /// Entries with names, each once, as checked experiments have them.
+    /// Entries with unique names, as checked experiments have them.
     fn entries() -> impl Strategy<Value = Value> {
         prop::collection::btree_map("[abc]", prop::collection::btree_map("[xyz]", scalar(), 0..3), 0..3).prop_map(
             |entries| {

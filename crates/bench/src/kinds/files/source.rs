@@ -11,25 +11,20 @@ use toml::de::{DeTable, DeValue};
 
 use super::{BASES, EMBEDDED, values};
 
-/// The key that names what a file extends.
+/// The key that names the base of a file.
 pub const EXTENDS: &str = "extends";
 
-/// The text of one experiment file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// The file as the user may open it, or the name of an experiment that comes with tlsdyno.
+    /// A path as the user may open it, or the name of an experiment that comes with tlsdyno.
     pub name: String,
-    /// What it holds.
     pub text: String,
-    /// Relative paths in it are relative to this.
+    /// Base of relative paths in the text.
     pub directory: PathBuf,
 }
 
 impl Source {
-    /// The file `which`, or the experiment of that name, with or without its folder.
-    ///
-    /// # Errors
-    /// There is none of this name, or it cannot be read.
+    /// The file `which`, or the experiment of that name, with or without its directory.
     pub fn find(which: &Path) -> Result<Source> {
         match which.exists() {
             true => Ok(Source::of_file(which, input::text(which)?)),
@@ -58,12 +53,12 @@ impl Source {
         }
     }
 
-    /// A text that lies in the program.
+    /// A text that is part of the program.
     pub fn new(name: &str, text: &str) -> Source {
         Source { name: name.to_owned(), text: text.to_owned(), directory: PathBuf::from(".") }
     }
 
-    /// What this one extends, and where it says so.
+    /// The base, and the place of its name in the text.
     fn base(&self) -> Result<Option<(Source, Range<usize>)>> {
         let table = self.table()?;
         let Some(value) = table.get(EXTENDS) else { return Ok(None) };
@@ -83,16 +78,13 @@ impl Source {
         Ok(Some((base, span)))
     }
 
-    /// Its table, with the place of each key and value in the text.
-    ///
-    /// # Errors
-    /// The text is not TOML.
+    /// Parsed TOML, with the place of each key and value in the text.
     pub fn table(&self) -> Result<DeTable<'_>> {
         let parsed = DeTable::parse(&self.text).map(Spanned::into_inner);
         parsed.map_err(|error| self.fault(error.span().unwrap_or_default(), error.message()))
     }
 
-    /// An error that shows the line it is about.
+    /// An error that shows the line of `span`.
     pub fn fault(&self, span: Range<usize>, message: &str) -> anyhow::Error {
         let start = span.start.min(self.text.len());
         let before = self.text.get(..start).unwrap_or_default();
@@ -102,16 +94,13 @@ impl Source {
         anyhow!("in {name}, line {number}: {message}\n  {number} | {line}")
     }
 
-    /// Two sources of one file are one, however its path is written.
+    /// The same for two sources of one file, whatever their paths.
     fn identity(&self) -> String {
         std::fs::canonicalize(&self.name).map_or_else(|_| self.name.clone(), |path| path.display().to_string())
     }
 }
 
-/// `last` and what it extends, the outermost base first.
-///
-/// # Errors
-/// A base is missing, cannot be read, or extends what extends it.
+/// `last` and its bases, the outermost first; fails on a circle.
 pub fn chain(last: Source) -> Result<Vec<Source>> {
     let mut chain = vec![last];
     while let Some((base, span)) = chain[chain.len() - 1].base()? {

@@ -9,15 +9,15 @@ use toml::de::DeTable;
 
 use super::source::Source;
 
-/// Several sources, one behind the other.
 pub struct Texts<'s> {
     sources: &'s [Source],
-    /// The text of each behind as many spaces as those before it are long, so that places in it are places in all.
+    /// Each text after as many spaces as the texts before it are long, so that places in it are places in the
+    /// concatenation.
     padded: Vec<String>,
 }
 
 impl<'s> Texts<'s> {
-    /// Those of `sources`, of which there is at least one.
+    /// `sources`: at least one.
     pub fn of(sources: &'s [Source]) -> Texts<'s> {
         let mut start = 0;
         let padded = sources.iter().map(|source| {
@@ -29,10 +29,7 @@ impl<'s> Texts<'s> {
         Texts { sources, padded: padded.collect() }
     }
 
-    /// The table of each, with places in all texts.
-    ///
-    /// # Errors
-    /// One is not TOML.
+    /// Parsed TOML of each, with places in the concatenation.
     pub fn tables(&self) -> Result<Vec<DeTable<'_>>> {
         let parsed = self.padded.iter().map(|text| DeTable::parse(text).map(Spanned::into_inner));
         parsed
@@ -42,19 +39,19 @@ impl<'s> Texts<'s> {
             .collect()
     }
 
-    /// The last text's place.
+    /// Place of the last text.
     pub fn last(&self) -> Range<usize> {
         let start = self.start_of(self.sources.len() - 1);
         start..start
     }
 
-    /// An error at a place, told of its file.
+    /// An error at a place, which names its file.
     pub fn fault(&self, span: Range<usize>, message: &str) -> anyhow::Error {
         let (source, start) = self.at(span.start);
         source.fault(span.start - start..span.end.saturating_sub(start), message)
     }
 
-    /// Where a log or a recording is looked for: beside the file that names it.
+    /// Directory of the file that names a log or a recording: relative paths start there.
     pub fn directory_of_workload(&self, table: &DeTable) -> &'s Path {
         let workload = table.get("workload").and_then(|workload| workload.get_ref().as_table());
         let path = workload.and_then(|workload| workload.get("path"));
@@ -62,7 +59,7 @@ impl<'s> Texts<'s> {
         &self.at(start).0.directory
     }
 
-    /// The source that holds the byte at `place`, and where it starts.
+    /// The source with the byte at `place`, and the place of its first byte.
     fn at(&self, place: usize) -> (&'s Source, usize) {
         let index = self.padded.iter().position(|text| place <= text.len()).unwrap_or(self.sources.len() - 1);
         (&self.sources[index], self.start_of(index))

@@ -7,16 +7,15 @@ use tlsdyno_base::foreign::quoted;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A command line may have several lines.
+/// Key whose value may have several lines.
 const MAY_HAVE_LINES: &str = "command";
 
-/// No number of a file is larger.
+/// Largest number that a file may have.
 const NUMBER_MOST: f64 = 1e15;
-/// Numbers of a paper may be illegible there, which `nan` says.
+/// Prefix of the keys of a paper's numbers, where `nan` means illegible.
 const ILLEGIBLE: &str = "paper.";
 
-/// Where the first of them is in names and values of a table, and what to say of it. `path`: the key of the table;
-/// empty: it is the whole file.
+/// Place of the first refused value, and the message. `path`: key of the table; empty: the whole file.
 pub(super) fn refused(table: &DeTable<'_>, path: &str) -> Option<(Range<usize>, String)> {
     table.iter().find_map(|(name, value)| {
         let key = if path.is_empty() { name.get_ref().to_string() } else { format!("{path}.{}", name.get_ref()) };

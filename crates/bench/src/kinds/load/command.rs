@@ -161,7 +161,6 @@ pub struct Args {
     machines: WorkersModel,
 }
 
-/// Runs the load and prints what it measured.
 pub fn run(args: &Args) -> Result<Exit> {
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
     if let Some(cpu) = args.cpu {
@@ -206,7 +205,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
 }
 
-/// The loops that make the load here. Those of a network are on CPUs that leave the server alone, as its relay is.
+/// Loops for the load on this machine. With an emulated network, their CPUs leave the server alone, as the relay's
+/// does.
 fn loops(args: &Args, is_elsewhere: bool, plan: &Plan, address: SocketAddr) -> Result<Loops> {
     let of_network = args.options.network.filter(|_| args.cpu.is_none()).map(|_| Threads::Count(1));
     let loops = Loops::choose(args.threads.or(of_network).filter(|_| !is_elsewhere), Some(address));
@@ -217,9 +217,8 @@ fn loops(args: &Args, is_elsewhere: bool, plan: &Plan, address: SocketAddr) -> R
     Ok(loops)
 }
 
-/// Where a load goes.
 pub(super) struct Destination<'a> {
-    /// The URL as it was typed.
+    /// The URL as typed.
     pub text: &'a str,
     pub url: Url,
     pub address: SocketAddr,
@@ -240,7 +239,7 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// Runs the plan once, prints and keeps what it came to, and says how the program ends.
+/// Runs the plan once, prints and keeps the result, and returns the exit code.
 fn once(
     args: &Args,
     to: &Destination,
@@ -278,16 +277,16 @@ fn once(
     Ok(if broken.is_empty() || end == Exit::Interrupted { end } else { Exit::Limit })
 }
 
-/// Runs from this time on are records without a name too.
+/// Minimum duration of a run without a name to be kept as a record.
 const KEPT_FROM: Time = Time::seconds(10);
 
-/// Whether somebody may want to see a run again that has no name: it served, and lasted or was to last.
+/// A run without a name is kept if it served requests, and lasted, or was to last, long enough.
 fn is_worth_keeping(outcome: &Outcome, asked: Option<Time>) -> bool {
     let lasted = Duration::from_nanos(outcome.elapsed_ns);
     outcome.hits > 0 && asked.map_or(lasted, |asked| asked.0.max(lasted)) >= KEPT_FROM.0
 }
 
-/// The question of a record, with the name that it is kept under.
+/// The question of a record, with the name given to it.
 pub(super) fn question(args: &Args, question: String) -> String {
     match &args.name {
         Some(name) => format!("{name}: {question}"),
@@ -295,7 +294,7 @@ pub(super) fn question(args: &Args, question: String) -> String {
     }
 }
 
-/// The limits of --fail-if: on a run, or on what changes from one URL to the other.
+/// The limits of --fail-if: on a run, or on the change between two URLs.
 fn limits(args: &Args) -> Result<(Vec<RunLimit>, Vec<ChangeLimit>)> {
     let (mut of_run, mut of_change) = (Vec::new(), Vec::new());
     for limit in &args.fail_if {
@@ -318,7 +317,7 @@ fn limits(args: &Args) -> Result<(Vec<RunLimit>, Vec<ChangeLimit>)> {
     Ok((of_run, of_change))
 }
 
-/// Loads two URLs in turn, and says whether the second is slower.
+/// Loads two URLs in turn, and returns whether the second is slower.
 fn against(args: &Args, url: &str, other: &str, limits: Vec<ChangeLimit>) -> Result<Exit> {
     let mut options = args.options.clone();
     let each = options.duration.take().unwrap_or(DURATION_AGAINST);
@@ -336,7 +335,7 @@ fn against(args: &Args, url: &str, other: &str, limits: Vec<ChangeLimit>) -> Res
     Ok(if end == Exit::Done { gates.exit(verdict(&comparisons), &comparisons) } else { end })
 }
 
-/// How long each of two URLs is loaded if nothing else is said.
+/// Default duration for each of two URLs.
 const DURATION_AGAINST: Time = Time::seconds(10);
 
 /// Runs the rates of --sweep and prints them.
@@ -386,7 +385,7 @@ fn sweep(args: &Args, range: RateRange, to: &Destination, crew: &dyn Crew, stop:
     Ok(if is_whole { Exit::Done } else { Exit::Invalid })
 }
 
-/// What a run comes to, with what must be said of it.
+/// Sums up a run, with its warnings.
 pub(super) fn summed_up(
     text: &str,
     asked: Asked,
@@ -401,8 +400,7 @@ pub(super) fn summed_up(
     (warnings, Summary::of(text.to_owned(), effort, asked, outcome, told))
 }
 
-/// Ends the record and says where it is. That it could not be kept does not change how the program ends: the result
-/// was printed.
+/// Ends the record and prints where it is. A failure to keep it does not change the exit code: the result was printed.
 pub(super) fn keep(runs: Runs, finished: bool, json: bool) -> Record {
     let (record, kept) = runs.keep(finished);
     match kept {
@@ -419,7 +417,7 @@ pub(super) fn keep(runs: Runs, finished: bool, json: bool) -> Record {
 /// Widths of the columns of --sweep.
 const SWEEP_WIDTHS: [usize; 5] = [14, 14, 12, 12, 12];
 
-/// What was measured at one rate.
+/// Measurement at one rate.
 #[derive(Serialize)]
 struct Point {
     #[serde(flatten)]
@@ -448,7 +446,7 @@ fn print(summary: &Summary, json: bool) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("failed to print")
 }
 
-/// How the program ends after a run that was printed.
+/// Exit code after a run that was printed.
 fn exit(outcome: &Outcome, warnings: &[Warning], sent: &Sent, strict: bool) -> Result<Exit> {
     if outcome.stopped {
         return Ok(Exit::Interrupted);

@@ -88,7 +88,7 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// How the program ends after a comparison that was printed. Tells limits on changes that are not kept.
+    /// Exit code after a comparison that was printed. Prints the limits on changes that are not kept.
     pub fn exit(&self, verdict: Word, comparisons: &[Comparison]) -> Exit {
         let mut end = match verdict {
             _ if !self.fail_if.is_empty() => Exit::Done,
@@ -110,7 +110,6 @@ impl Gates {
     }
 }
 
-/// Compares and prints.
 pub fn run(args: &Args) -> Result<Exit> {
     let tolerance = args.gates.tolerance.unwrap_or(0.0);
     if let Some(experiment) = args.servers.experiment()? {
@@ -130,14 +129,13 @@ pub fn run(args: &Args) -> Result<Exit> {
     Ok(args.gates.exit(verdict, &comparisons))
 }
 
-/// Prints what was compared, as an object or as its table, with what must be known of it.
 fn print(json: bool, object: &Value, table: Section, remarks: Vec<String>, sentence: String) -> Result<()> {
     let sections = [table, circumstances::warnings(remarks), Section::default().text(sentence)];
     let text = || terminal::text(&Document::from_sections(sections), Style::of_stdout());
     output::print(if json { output::json_of(object)? } else { text() })
 }
 
-/// What stands on either side of `--`; two without it are one on each side.
+/// The files on either side of `--`; without it two files are one on each side.
 fn sides<'a>(first: &'a [PathBuf], second: &'a [PathBuf]) -> Result<(&'a [PathBuf], &'a [PathBuf])> {
     match (first, second) {
         ([a, b], []) => Ok((std::slice::from_ref(a), std::slice::from_ref(b))),
@@ -146,7 +144,7 @@ fn sides<'a>(first: &'a [PathBuf], second: &'a [PathBuf]) -> Result<(&'a [PathBu
     }
 }
 
-/// The record that an id names; `None`: it is a file, whose name holds a dot or a slash.
+/// `None`: `which` is a file, whose name contains a dot or a slash.
 fn record(which: &Path) -> Result<Option<Record>> {
     let text = which.to_string_lossy();
     if which.exists() || text.contains(['.', '/']) {
@@ -155,7 +153,7 @@ fn record(which: &Path) -> Result<Option<Record>> {
     Ok(Some(Store::open_for_reading()?.load(&text)?))
 }
 
-/// Two records that tell shares; `None`: something else is to be compared.
+/// Two records with shares; `None`: the arguments are something else.
 fn of_shares(first: &[PathBuf], second: &[PathBuf]) -> Result<Option<[Record; 2]>> {
     let ([first], [second]) = (first, second) else { return Ok(None) };
     let both = record(first)?.zip(record(second)?);
@@ -179,18 +177,17 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
     Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
 }
 
-/// Something that was measured: a run, or a point of a record.
+/// A run, or a point of a record.
 struct LoadResult {
     name: String,
-    /// Within it.
     slices: Vec<Sample>,
-    /// As a whole.
+    /// All of it as one sample.
     whole: Option<Sample>,
-    /// What the run printed, where it was one.
+    /// Output of the run; `None`: a point.
     run: Option<Summary>,
 }
 
-/// A file that `tlsdyno load --output` wrote, or a record by its id.
+/// From a file by `tlsdyno load --output`, or a record by its id.
 fn read(which: &Path) -> Result<Vec<LoadResult>> {
     let text = which.to_string_lossy();
     let Some(record) = record(which)? else {
@@ -221,7 +218,7 @@ fn read_file(path: &Path) -> Result<Summary> {
     Ok(summary)
 }
 
-/// Compares every point that all results have, and says what a reader must know.
+/// Compares every point that all results have, and collects warnings.
 fn compare_all(
     first: &[Vec<LoadResult>],
     second: &[Vec<LoadResult>],
@@ -264,7 +261,7 @@ fn compare_all(
     Ok((comparisons, remarks))
 }
 
-/// What so many runs on either side cannot tell.
+/// Limits of a comparison of so many runs on either side.
 fn of_design(first: usize, second: usize) -> Option<String> {
     match (first, second) {
         (1, 1) => Some(format!(
@@ -277,7 +274,7 @@ fn of_design(first: usize, second: usize) -> Option<String> {
     }
 }
 
-/// What makes a run another load than the first one, or doubtful.
+/// Differences of a run's load from the first run's, and reasons to doubt it.
 fn differences(first: &Summary, run: &Summary, which: &str) -> Vec<String> {
     let mut remarks = Vec::new();
     if (&first.effort, first.asked) != (&run.effort, run.asked) {

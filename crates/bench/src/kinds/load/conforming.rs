@@ -23,28 +23,27 @@ use crate::kinds::load::run_files::write_record;
 use crate::kinds::load::subject::Runs;
 use crate::report::terminal::streamed_line;
 
-/// SPECweb99's line of a client. What it must keep, 320 kbit/s, is what `--keep` is of it by default.
+/// Line rate of a client in SPECweb99, bit/s. The default of `--keep` is the part of it that a client must receive, 320
+/// kbit/s.
 const LINE: u64 = 400_000;
 
-/// Whose number it is not.
+/// Remark that the number is no result of SPECweb99.
 const NOT_SPECS: &str = "A number of our own, by rules after those of SPECweb99_SSL; no result of SPEC's";
 
-/// What was measured with so many connections.
+/// Measurement at one number of connections.
 #[derive(Serialize)]
 struct Point {
     #[serde(flatten)]
     run: Summary,
-    /// Whether it conforms by [`sweep::CONFORMING_RULE`].
+    /// By [`sweep::CONFORMING_RULE`].
     conforms: bool,
 }
 
-/// Up to so many times the number a run is near it.
+/// Maximum ratio to the number for a run to be near it.
 const NEAR: f64 = 1.05;
 
-/// Widths of the columns.
 const WIDTHS: [usize; 6] = [12, 10, 16, 12, 10, 12];
 
-/// Runs the search and prints it.
 pub(super) fn run(
     args: &Args,
     range: ConnectionRange,
@@ -106,7 +105,7 @@ pub(super) fn run(
     })
 }
 
-/// Whether the load had no CPU left where connections near the number did not conform: more might have kept their rate.
+/// The load had no CPU left where connections near the number did not conform: more might have kept their rate.
 fn is_client_bound_near(most: &MostConforming, points: &[Point]) -> bool {
     let MostConforming::Found(most) = most else { return false };
     let is_near = |kept: Kept| (kept.clients_count as f64) < most.value * NEAR;
@@ -115,7 +114,7 @@ fn is_client_bound_near(most: &MostConforming, points: &[Point]) -> bool {
     })
 }
 
-/// The options with the rules' rates where none are given. What is kept of another rate is as large a part of it.
+/// Adds the rules' rates where none are given. Of another rate the same part must be kept.
 fn by_rules(options: &Options) -> Options {
     Options { receive_rate: options.receive_rate.or(Some(LINE)), ..options.clone() }
 }
@@ -137,7 +136,7 @@ fn line(outcome: &Outcome) -> String {
     )
 }
 
-/// The number with its interval; `null` where there is none.
+/// `null` where there is no interval.
 fn estimate(most: &MostConforming) -> Option<Estimate> {
     match most {
         MostConforming::Found(found) => Some(*found),

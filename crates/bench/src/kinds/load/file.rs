@@ -10,21 +10,19 @@ use tlsdyno_record::model::{Measure, ServerName, Tls, WorkersModel};
 use crate::kinds::load::curve::file::Curve;
 use crate::run::manifest;
 
-/// A load experiment. Its points are the configurations of its record, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadExperiment {
-    /// What is asked, in one sentence ending in a question mark.
     pub question: String,
-    /// What is requested.
+    /// Request URL; of `server` only its path counts.
     pub url: String,
-    /// A server that is started for the experiment: of the URL only the path counts then.
+    /// A server that is started for the experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<StartedServer>,
-    /// Each point is one run, whose course over time is kept, in place of blocks in rounds: when sessions renew.
+    /// Each point is one run, whose course over time is kept, not blocks in rounds: shows when sessions renew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_run: bool,
-    /// Another URL, which is loaded in turn with the first: how the two compare.
+    /// Another URL, which is loaded in turn with the first and compared with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
     /// Flags of `tlsdyno load` by their long names: `reuse = "80%"`, `connections = 32`.
@@ -33,13 +31,12 @@ pub struct LoadExperiment {
     /// Flags with all the values that they take, and `object_bytes` of `[server]`: every combination is a point.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sweep: BTreeMap<String, Vec<FlagValue>>,
-    /// Throughput at saturation over percent reuse, in place of a sweep.
+    /// Throughput at saturation over percent reuse, instead of a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
-    /// How long it is measured.
     #[serde(default)]
     pub measure: Measure,
-    /// Who makes the load, if that is not this process.
+    /// Workers that make the load; `None`: this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
 }
@@ -48,15 +45,13 @@ pub struct LoadExperiment {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StartedServer {
-    /// Which server.
     pub kind: ServerName,
-    /// Size of the object.
     pub object_bytes: u64,
-    /// Each page takes so long beside the server, one after the other, microseconds (built-in server: the transaction
+    /// Duration of each page beside the server, one after the other, microseconds (built-in server: the transaction
     /// server of Mraz et al. 2002).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction_us: Option<f64>,
-    /// TLS as it is configured; what clients offer is among the flags.
+    /// TLS settings of the server; what clients offer is among the flags.
     pub tls: Tls,
 }
 
@@ -66,17 +61,14 @@ impl Default for StartedServer {
     }
 }
 
-/// The value of a flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FlagValue {
-    /// A flag without a value is given, or not.
+    /// Whether a flag without a value is given.
     Switch(bool),
-    /// A whole number.
     Whole(i64),
-    /// Any other number.
+    /// A number that is not an integer.
     Number(f64),
-    /// A text.
     Text(String),
 }
 
@@ -91,22 +83,21 @@ impl fmt::Display for FlagValue {
     }
 }
 
-/// The key of `[sweep]` that is no flag: sizes of the object of `[server]`, bytes.
+/// The key of `[sweep]` that is not a flag: sizes of the object of `[server]`, bytes.
 pub const SIZES: &str = "object_bytes";
 
 /// A combination of the swept values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadPoint {
-    /// The swept flags with their values; the URL where nothing is swept.
     pub name: String,
     /// All flags, as on a command line.
     pub flags: Vec<String>,
-    /// Size of the object, where sizes are swept.
+    /// Bytes, where sizes are swept.
     pub object_bytes: Option<u64>,
 }
 
 impl LoadExperiment {
-    /// As a record keeps it, which may be given to others: without the values of headers.
+    /// For a record, which may be given to others: without the values of headers.
     #[must_use]
     pub fn without_secrets(&self) -> LoadExperiment {
         let mut kept = self.clone();
@@ -119,7 +110,7 @@ impl LoadExperiment {
         kept
     }
 
-    /// The points: the last flag of the sweep changes fastest.
+    /// The last flag of the sweep changes fastest.
     pub fn points(&self) -> Vec<LoadPoint> {
         let mut chosen: Vec<Vec<(&String, &FlagValue)>> = vec![Vec::new()];
         for (name, values) in &self.sweep {

@@ -13,25 +13,25 @@ use std::time::{Duration, Instant};
 use tlsdyno_engine::load::{HeldSessions, LoadError, NextTurn, Outcome, Plan, Turn, run_in_turns};
 use tlsdyno_servers::cpu::ProcessClocks;
 
-/// Length of a turn: long against what a server needs to get going again, short against what a machine stays the same
-/// for.
+/// Length of a turn: long against a server's time to resume its work, short against the time for which a machine is
+/// steady.
 const TURN: Duration = Duration::from_millis(15);
 
-/// A load, what it resumes, and the clocks of its server.
+/// A load, its held sessions, and the clocks of its server.
 pub(super) struct Side<'a> {
     pub(super) plan: &'a Plan,
     pub(super) sessions: &'a mut HeldSessions,
     pub(super) clocks: ProcessClocks,
 }
 
-/// What a load came to, and the CPU time of its server in its turns.
+/// Outcome of a load, and the CPU time of its server in its turns.
 pub(super) struct OfSide {
     pub(super) outcome: Outcome,
     pub(super) server_cpu_ns: u64,
 }
 
-/// Loads both for about so long, in the order a b b a a b b a …, each brought up first. `None`: it had no turn, for the
-/// other one ended before.
+/// Loads both for about the given time, in the order a b b a a b b a …, after connecting both. `None`: it had no turn,
+/// for the other one ended before.
 pub(super) fn round(
     sides: [Side<'_>; 2],
     begins: usize,
@@ -58,7 +58,7 @@ pub(super) fn round(
     })
 }
 
-/// A load on its thread, which waits for its turns.
+/// A load on its own thread, which waits for its turns.
 struct Loop<'scope> {
     go: Sender<NextTurn>,
     done: Receiver<Turn>,

@@ -33,7 +33,6 @@ use super::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
 use crate::report::document::Document;
 use crate::report::json;
 
-/// Loads on URLs.
 pub struct Loads;
 
 impl OfKind for LoadRecord {

@@ -17,7 +17,6 @@ use crate::report::compared::{self, Scatter};
 use crate::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
 use crate::report::{cells, circumstances};
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let runs = record.kind_part.of::<LoadRecord>().map_or(&[][..], |load| &load.runs);
     let connections = record.kind_part.of::<LoadRecord>().map_or(&[][..], |load| &load.connections);
@@ -41,8 +40,8 @@ pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     circumstances::document(record, summary.rounds, answer(summary), sections, Method::Load)
 }
 
-/// What a page tells of one of several runs: its tables. The warnings of all stand together, and charts over time of
-/// each would hide how the points differ.
+/// The tables of one of several runs. Warnings are shown once for all, and charts over time of each run would hide how
+/// the points differ.
 fn run_of_several((point, run): (&ConfigurationSummary, &Summary)) -> impl Iterator<Item = Section> {
     let document = run_page::document(run);
     let is_table = |part: &Content| !matches!(part, Content::Chart(_) | Content::Warnings(_));
@@ -51,7 +50,7 @@ fn run_of_several((point, run): (&ConfigurationSummary, &Summary)) -> impl Itera
     [title].into_iter().chain(tables).map(|section| section.on(Medium::Page))
 }
 
-/// The half serving points, or the point of the most throughput, in a sentence.
+/// The half serving points, or the point with the highest throughput, in a sentence.
 pub fn answer(summary: &LoadSummary) -> String {
     if !summary.curves.is_empty() {
         return curve::page::answer(&summary.curves, summary.log.as_ref());
@@ -76,7 +75,7 @@ pub fn answer(summary: &LoadSummary) -> String {
     format!("{most}{} hits/s {}{at}.", format_quantity(rate.value), rate.ends(format_quantity))
 }
 
-/// Where data cost as much as the connection.
+/// Size at which data cost as much as the connection, in a sentence.
 fn crossing_in_words(Crossing { bytes }: &Crossing) -> String {
     match (bytes.has_interval(), bytes.is_known()) {
         (true, _) => format!(
@@ -121,7 +120,7 @@ fn points(summary: &LoadSummary, in_one_run: bool) -> Section {
     ])
 }
 
-/// Latency against throughput, where there are several points and they are not on a curve of their own.
+/// Latency over throughput, for several points that are not on a curve.
 fn saturation_chart(summary: &LoadSummary) -> Option<Chart> {
     let served = summary.points.iter().filter(|point| point.hits > 0);
     let rows: Vec<Value> = served

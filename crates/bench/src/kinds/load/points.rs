@@ -15,10 +15,7 @@ struct Flags {
     options: Options,
 }
 
-/// The points of `[sweep]`: where sizes are swept, each for an object of its own.
-///
-/// # Errors
-/// Sizes of what is no server's of the experiment, or a flag that does not fit.
+/// The points of `[sweep]`: where sizes are swept, each has an object of its own. Fails on sizes without `[server]`.
 pub fn of_sweep(experiment: &LoadExperiment, points: Vec<LoadPoint>, url: &Url) -> Result<Vec<Point>> {
     let sizes = experiment.sweep.get(SIZES).map(|_| points.iter().map(|point| point.object_bytes));
     ensure!(
@@ -37,10 +34,6 @@ pub fn of_sweep(experiment: &LoadExperiment, points: Vec<LoadPoint>, url: &Url) 
     points.into_iter().map(point).collect()
 }
 
-/// The flags of a point.
-///
-/// # Errors
-/// They are none of `tlsdyno load`, or only of a single run.
 pub fn flags(point: &LoadPoint) -> Result<Options> {
     let arguments = std::iter::once("load").chain(point.flags.iter().map(String::as_str));
     let flags = Flags::try_parse_from(arguments).map_err(|error| {

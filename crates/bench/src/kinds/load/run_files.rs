@@ -12,18 +12,12 @@ use crate::kinds::Kind;
 use crate::kinds::load::run_page;
 use crate::report::render::{csv, html, json};
 
-/// Whether every file has an ending that says what to write, of a run or of a whole record.
-///
-/// # Errors
-/// One has not; says which there are.
+/// Every file name must end in a format of a run, or of a record; the error lists the formats.
 pub fn check_endings(paths: &[PathBuf], of_record: bool) -> Result<()> {
     paths.iter().try_for_each(|path| if of_record { form_of_record(path).map(drop) } else { form(path).map(drop) })
 }
 
-/// Writes a record to a file.
-///
-/// # Errors
-/// The file cannot be written.
+/// In the format of the file name's ending.
 pub fn write_record(path: &Path, record: &Record) -> Result<()> {
     let text = form_of_record(path)?(record)?;
     std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
@@ -38,10 +32,7 @@ fn form_of_record(path: &Path) -> Result<fn(&Record) -> Result<String>> {
     })
 }
 
-/// Writes a load run to a file.
-///
-/// # Errors
-/// The file cannot be written.
+/// In the format of the file name's ending.
 pub fn write_load(path: &Path, summary: &Summary) -> Result<()> {
     let text = form(path)?(summary)?;
     std::fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))

@@ -54,7 +54,7 @@ pub fn document(summary: &Summary) -> Document {
     }
 }
 
-/// What a client that does not verify saves itself.
+/// Work that a client saves which does not verify.
 fn trusting(summary: &Summary) -> Option<String> {
     let lean = summary.effort.as_deref() == Some("lean");
     lean.then(|| {
@@ -84,7 +84,7 @@ fn answer(summary: &Summary) -> String {
     format!("{}.", parts.join("; "))
 }
 
-/// Name, number, and what belongs to it.
+/// Name, number, and a remark.
 fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
     let outcome = &summary.outcome;
     let mut rows = Vec::new();
@@ -146,7 +146,7 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
     rows
 }
 
-/// Clients that kept their rate, and of how many.
+/// Clients that kept their rate, and number of clients.
 fn kept(summary: &Summary) -> Option<[String; 3]> {
     let kept = summary.outcome.kept?;
     let more = format!(
@@ -157,7 +157,7 @@ fn kept(summary: &Summary) -> Option<[String; 3]> {
     Some(["kept".to_owned(), format_count(kept.kept_count), more])
 }
 
-/// Packets that a network carried, and in what.
+/// Packets through the emulated network, and its parameters.
 fn network(summary: &Summary) -> Option<[String; 3]> {
     let (network, relayed) = summary.asked.network.zip(summary.outcome.relayed)?;
     let more = format!(
@@ -185,12 +185,12 @@ fn latencies(summary: &Summary) -> Section {
     Section::default().rows(rows)
 }
 
-/// Who the rows of [`workers`] are, as their names begin: loops of one process, or workers.
+/// Prefix of the names in the rows of [`workers`]: loops of one process, or workers.
 fn whose(summary: &Summary) -> &str {
     summary.outcome.parts.first().and_then(|part| part.name.split(' ').next()).unwrap_or("loop")
 }
 
-/// What each of several loops or workers did.
+/// Work of each of several loops or workers.
 fn workers(summary: &Summary) -> Section {
     let rows = Rows::new(&summary.outcome.parts)
         .words(whose(summary), |part| part.name.clone())
@@ -212,10 +212,10 @@ fn percentile_chart(summary: &Summary) -> Option<Chart> {
     percentile_curves("percentiles", [(summary.url.as_str(), &phases)].into_iter(), caption)
 }
 
-/// What a line shows of each slice.
+/// Value of a slice in a chart.
 type OfSlice = fn(&Slice) -> f64;
 
-/// Throughput and latency over time, where there are slices enough to show any.
+/// Throughput and latency over time; none with too few slices.
 fn charts(slices: &[Slice]) -> Vec<Chart> {
     let chart = |id: &str, title: &str, lines: &[(&str, OfSlice)]| {
         let lines: Vec<Line> = lines.iter().map(|(name, value)| (*name, slices, *value)).collect();
@@ -245,10 +245,10 @@ fn full_per_second(slice: &Slice) -> f64 {
     per_second(slice.handshakes_full, slice)
 }
 
-/// A line over time: its name, and what it shows of which slices.
+/// A line over time: its name, its slices, and the value of each.
 type Line<'a> = (&'a str, &'a [Slice], fn(&Slice) -> f64);
 
-/// Lines over time, with the most that one of them reaches.
+/// Lines over time, with the maximum over all of them.
 fn over_time(id: &str, title: &str, lines: &[Line]) -> Option<(Chart, f64)> {
     let of_line = |(name, slices, value): &Line| {
         let mut ends_ns = 0;
@@ -279,7 +279,7 @@ fn over_time(id: &str, title: &str, lines: &[Line]) -> Option<(Chart, f64)> {
     Some((Chart::new(id, 220, rows, body)?, most))
 }
 
-/// The full handshakes of several runs over time, where surges show, and the connections of each.
+/// Full handshakes of several runs over time, which show surges, and the connections of each.
 pub(super) fn courses(summary: &LoadSummary, runs: &[Summary]) -> Section {
     // A run that Ctrl-C left out has nothing to draw.
     let gantts = (1..).zip(runs).filter(|(_, run)| run.outcome.hits > 0).filter_map(|(number, run)| {
@@ -292,10 +292,10 @@ pub(super) fn courses(summary: &LoadSummary, runs: &[Summary]) -> Section {
     Section::titled("course", "Over time").on(Medium::Page).charts(surges(summary, runs)).charts(gantts)
 }
 
-/// Connections of at least this part of the time have a mark where they begin.
+/// Connections that last at least this part of the time have a mark where they begin.
 const LONG_PART: f64 = 0.02;
 
-/// How steep the surges of several runs are, in a sentence; empty where their course was not kept.
+/// Steepness of the surges of several runs, in a sentence; empty where their course was not kept.
 pub(super) fn surges_in_words(summary: &LoadSummary) -> String {
     let each = summary.points.iter().zip(&summary.surges_full_per_second);
     let each: Vec<String> =

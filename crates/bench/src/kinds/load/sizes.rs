@@ -9,15 +9,14 @@ use tlsdyno_stats::rounds::Rounds;
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::file::{LoadExperiment, SIZES};
 
-/// The size at which a hit's bytes cost as much as its connection with the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Crossing {
-    /// Bytes, between the sizes that were measured; infinite where it is beyond them.
+    /// Bytes, interpolated between the measured sizes; infinite beyond them.
     pub bytes: Estimate,
 }
 
 impl Crossing {
-    /// Of a record whose sweep has sizes and two ways of connecting, `close = [true, false]`; `None` of another.
+    /// `None` unless the sweep has sizes and `close = [true, false]`.
     pub fn of(record: &Record) -> Option<Crossing> {
         let experiment = &record.kind_part.of::<LoadRecord>()?.experiment;
         let pairs = pairs(experiment)?;
@@ -34,7 +33,7 @@ impl Crossing {
     }
 }
 
-/// The sizes, ascending, each with the places of its points: connecting for every hit, and over kept connections.
+/// The sizes, ascending, each with the indices of its points: a connection for every hit, and kept connections.
 fn pairs(experiment: &LoadExperiment) -> Option<Vec<(u64, [usize; 2])>> {
     let points = experiment.points();
     let swept = experiment.sweep.keys().map(String::as_str).eq(["close", SIZES]);
@@ -49,8 +48,8 @@ fn pairs(experiment: &LoadExperiment) -> Option<Vec<(u64, [usize; 2])>> {
     pairs.collect::<Option<Vec<_>>>().filter(|pairs| swept && pairs.len() > 1)
 }
 
-/// Where what the bytes of a kept connection cost beyond the smallest object reaches what a connection costs. `costs`
-/// are those of a hit with a connection and without, for each size; between two sizes both grow by a power.
+/// Size at which the cost of an object's bytes on a kept connection, beyond the smallest object, reaches the cost of
+/// connecting. `costs`: for each size of a hit with connecting, and without; interpolated by a power law.
 fn crossing(sizes: &[f64], costs: &[f64]) -> f64 {
     let least = costs[1];
     // Above 1 the data cost more.
@@ -71,7 +70,7 @@ mod tests {
 
     const SIZES: [f64; 6] = [1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0];
 
-    /// What is found where a connection costs so much, and each byte so much, in ns.
+    /// The crossing for a simulated cost of a connection and of a byte, ns.
     fn found(connection: f64, byte: f64) -> f64 {
         let of = |bytes: &f64| [40_000.0 + connection + byte * bytes, 40_000.0 + byte * bytes];
         crossing(&SIZES, &SIZES.iter().flat_map(of).collect::<Vec<f64>>())

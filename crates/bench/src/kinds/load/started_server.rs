@@ -14,17 +14,14 @@ use crate::kinds::load::file::StartedServer;
 use crate::run::credentials::Credentials;
 use crate::run::testbed::make_site;
 
-/// The server with its files. It ends when this is dropped.
+/// The server with its files. Dropping it ends the server.
 pub struct Started {
     pub(super) instance: Instance,
     // Last: the server must be stopped before its directory goes.
     _directory: RunDirectory,
 }
 
-/// Refuses what such a server cannot be.
-///
-/// # Errors
-/// Names the key.
+/// Refuses impossible settings of `[server]`; the error names the key.
 pub fn check(server: &StartedServer, url: &Url) -> Result<()> {
     ensure!(!server.kind.is_users_own(), "`[server]` starts one that is installed; a command has a URL");
     ensure!(url.tls, "`[server]` is one with TLS: the URL is an https one, of which the path counts");
@@ -37,10 +34,7 @@ pub fn check(server: &StartedServer, url: &Url) -> Result<()> {
 }
 
 impl Started {
-    /// Starts it with an object at each of these paths.
-    ///
-    /// # Errors
-    /// It is not installed, or does not start.
+    /// Starts the server with an object at each of these paths.
     pub fn start(
         server: &StartedServer,
         objects: &BTreeMap<String, u64>,

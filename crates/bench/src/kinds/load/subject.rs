@@ -41,29 +41,27 @@ use crate::run::schedule::{Piece, Schedule, Work};
 use crate::run::sliced::{Failed, TimeOfSlices};
 use crate::run::verify::{death, is_dead, verify_requests};
 
-/// The client counts as the bottleneck from here on, as a part of its CPU.
+/// CPU use from which on the client counts as the bottleneck, as a part of its CPU.
 const CLIENT_BUSY_MAX: f64 = 0.95;
 /// Length of the warm-up of a point.
 pub const WARM_UP: Duration = Duration::from_millis(500);
-/// The shortest and the longest block.
+/// Minimum and maximum length of a block.
 const BLOCK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-/// The same of two URLs that are compared, and the rounds that there are to be of them at least.
+/// Minimum and maximum length of a block where two URLs are compared.
 const PAIRED_BLOCK: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(1)];
 const PAIRS: u32 = 20;
-/// The shortest and the longest round of two that take turns.
+/// Minimum and maximum length of a round in which two loads take turns.
 const ROUND_OF_TURNS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
-/// Length of the slices in which the course of a run is told, nanoseconds.
+/// Length of the slices in the course of a run, nanoseconds.
 const SLICE_OF_COURSE_NS: u64 = 500_000_000;
-/// Fixed cost of a block: connecting, the last responses.
+/// Fixed cost of a block: connecting, and the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(50);
 
-/// The record of runs that are made one after the other, each of which is a configuration with one block. It is kept
-/// when they are over.
+/// The record of consecutive runs, each of which is a configuration with one block. Stored when they are over.
 #[derive(Debug)]
 pub struct Runs(Record);
 
 impl Runs {
-    /// Begins a record.
     pub fn begin(question: String, url: &str) -> Runs {
         let mut record = Record::begun_now(&question, 0);
         record.manifest.seeds.clear();
@@ -74,7 +72,6 @@ impl Runs {
         Runs(record)
     }
 
-    /// Adds a run.
     pub fn add(&mut self, name: String, run: Summary) {
         let record = &mut self.0;
         let valid = run.outcome.hits > 0;
@@ -89,7 +86,7 @@ impl Runs {
         record.kind_part.change(|load: &mut LoadRecord| load.runs.push(run));
     }
 
-    /// Keeps the record in the user's store, and answers it, and whether it could be kept.
+    /// Stores the record, and returns it, and whether it was stored.
     pub fn keep(self, finished: bool) -> (Record, Result<(), StoreError>) {
         let mut record = Record { finished, ..self.0 };
         let blocks = std::mem::take(&mut record.blocks);
@@ -102,17 +99,13 @@ impl Runs {
     }
 }
 
-/// Runs the experiment with the flags of a command line, and shows its result. Answers what was measured too.
-///
-/// # Errors
-/// It asks for what cannot be, or measuring did not begin.
+/// Runs the experiment with the flags of a command line, shows its result, and returns it.
 pub fn perform(experiment: &LoadExperiment, options: &Options, results: &ResultArgs) -> Result<(Exit, Record)> {
     check(experiment, Some(options)).or_fault(Fault::Usage)?;
     perform_and_keep(&Loads, results, &|stop, progress| run(experiment, Some(options), stop, progress), None)
 }
 
-/// Runs the experiment. `options` are the flags of its curve, where they do not stand in `[load]`. An error means that
-/// measuring did not begin.
+/// `options`: flags of its curve, where they are not in `[load]`. Fails if measuring did not begin.
 pub fn run(
     experiment: &LoadExperiment,
     options: Option<&Options>,
@@ -125,10 +118,7 @@ pub fn run(
     })
 }
 
-/// The points of the experiment, if it can be carried out, apart from what only the server can tell.
-///
-/// # Errors
-/// It cannot; says why.
+/// The points of the experiment. Fails if they are impossible, as far as that is known without the server.
 pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<Vec<Point>> {
     let measure = &experiment.measure;
     ensure!(measure.time_s > 0.0, "`measure.time_s` must be above 0");
@@ -187,28 +177,26 @@ pub fn check(experiment: &LoadExperiment, options: Option<&Options>) -> Result<V
 struct LoadedUrl<'a> {
     plans: Vec<EnginePlan>,
     names: Vec<String>,
-    /// The network of each.
+    /// Emulated network of each point.
     of_points: Vec<Option<Network>>,
     makes: Makes<'a>,
-    /// What the points of a curve are; empty without one.
+    /// Places of the points on a curve; empty without a curve.
     places: Vec<CurvePlace>,
     counted: Vec<Counted>,
-    /// Two URLs are compared, which are served at these addresses.
+    /// Addresses of two URLs that are compared.
     pair: Option<[SocketAddr; 2]>,
-    /// Where the server that was started for the experiment listens.
+    /// Address of the server that was started for the experiment.
     served: Option<SocketAddr>,
-    /// What both hold between the turns that they take: where the processes of both are on this machine, and their
-    /// clocks can be read, and nothing but the server's answers says when a request is due.
+    /// Sessions of both loads between their turns. `None` unless the processes of both servers are on this machine,
+    /// with readable clocks, and only the server's answers determine when a request is due.
     in_turns: Option<[HeldSessions; 2]>,
-    /// Where each point is one run, whose course is kept: what it asks for, in the order of the points.
+    /// Where each point is one run: the request of each, in the order of the points.
     one_run: Option<Vec<Asking>>,
-    /// What is measured is planned: what came before was to warm up.
+    /// The blocks are planned: earlier ones were warm-up.
     is_planned: bool,
-    /// The server that was started for the experiment.
     _started: Option<Started>,
 }
 
-/// What a point asks for, as the summary of its run tells it.
 struct Asking {
     asked: Asked,
     effort: Option<String>,
@@ -221,7 +209,7 @@ impl Asking {
     }
 }
 
-/// What makes a load.
+/// Makes a load: this process, or workers.
 struct Makes<'a> {
     crew: Option<Gathered>,
     networks: Vec<(Network, Through)>,
@@ -229,10 +217,7 @@ struct Makes<'a> {
 }
 
 impl Makes<'_> {
-    /// Runs the plan, here, through a network, or by workers.
-    ///
-    /// # Errors
-    /// It could not begin, or a worker was lost in it.
+    /// Runs the plan, here, through an emulated network, or by workers.
     fn run(&self, plan: &EnginePlan, network: Option<Network>) -> Result<Outcome> {
         if let Some((_, through)) = self.networks.iter().find(|(one, _)| Some(*one) == network) {
             return through.run(plan, self.stop, Vec::new());
@@ -247,7 +232,7 @@ impl Makes<'_> {
     }
 }
 
-/// The networks of the points, each once.
+/// Starts each network of the points once.
 fn networks(experiment: &LoadExperiment, points: &[Point], address: SocketAddr) -> Result<Vec<(Network, Through)>> {
     let mut networks: Vec<(Network, Through)> = Vec::new();
     for network in points.iter().filter_map(|point| point.options.network) {
@@ -260,13 +245,13 @@ fn networks(experiment: &LoadExperiment, points: &[Point], address: SocketAddr) 
     Ok(networks)
 }
 
-/// The clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
+/// Clocks of the processes that serve an address; `None`: they are elsewhere, or another user's.
 fn clocks_of(address: SocketAddr) -> Option<ProcessClocks> {
     let owners = listening::owner_numbers(&address).filter(|owners| !owners.is_empty())?;
     Some(ProcessClocks::with_descendants(owners))
 }
 
-/// The plan of each point and where it goes, with its configuration in the record.
+/// Plan and target of each point, with its configuration in the record.
 fn prepared(
     experiment: &LoadExperiment,
     points: &[Point],
@@ -292,7 +277,7 @@ fn prepared(
     Ok((plans, addresses))
 }
 
-/// The plan of a point of a curve, with as many connections as saturate its server.
+/// Plan of a point of a curve, with the number of connections that saturates its server.
 fn saturating(
     experiment: &LoadExperiment,
     (index, points): (usize, &[Point]),
@@ -363,7 +348,7 @@ impl<'a> LoadedUrl<'a> {
     }
 }
 
-/// The server of `[server]`, to which all points then connect; `None`: the experiment has none.
+/// The server of `[server]`, to which all points then connect; `None`: there is no such table.
 fn started(
     experiment: &LoadExperiment,
     points: &mut [Point],
@@ -381,7 +366,7 @@ fn started(
     Ok(Some(started))
 }
 
-/// Says in the manifest what is loaded.
+/// Describes the target of the load in the manifest.
 fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Option<&Started>) {
     manifest.server_name = experiment.url.clone();
     if let (Some(started), Some(server)) = (started, &experiment.server) {
@@ -391,8 +376,8 @@ fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Optio
     }
 }
 
-/// The sessions of two servers that take turns within a round. `None`: they take turns by blocks, because the CPU time
-/// of one is not to be had here, or its load cannot stand still and go on.
+/// Sessions of two servers that take turns within a round. `None`: they take turns by blocks, because the CPU time of
+/// one cannot be read here, or its load cannot pause.
 fn sessions_in_turns(pair: [SocketAddr; 2], plans: &[EnginePlan], through_network: bool) -> Option<[HeldSessions; 2]> {
     let has_clocks = pair.iter().all(|address| clocks_of(*address).is_some());
     let can_wait = plans.iter().all(|plan| plan.pacing == Pacing::Closed && plan.window.is_none());
@@ -464,7 +449,7 @@ impl Subject for LoadedUrl<'_> {
         Ok(block)
     }
 
-    /// Two that are compared take turns as often as they can: what changes meanwhile meets both.
+    /// Two loads that are compared take turns as often as possible: changes of the machine then affect both.
     fn slices(
         &mut self,
         _configurations: &[usize],
@@ -503,12 +488,12 @@ impl Subject for LoadedUrl<'_> {
 }
 
 impl LoadedUrl<'_> {
-    /// The clocks of the server of a point, where its CPU time is told.
+    /// Clocks of a point's server, if its CPU time can be read.
     fn clocks(&self, index: usize) -> Option<ProcessClocks> {
         clocks_of(self.pair.map(|pair| pair[index]).or(self.served)?)
     }
 
-    /// A block of this outcome, of a server that had these processes and used so much CPU time.
+    /// The block of an outcome, with the server's processes and CPU time.
     fn block_of(
         &mut self,
         index: usize,

@@ -17,17 +17,15 @@ use crate::kinds::load::curve::log::LogOnCurve;
 use crate::kinds::load::curve::summary::CurveSummary;
 use crate::kinds::load::sizes::Crossing;
 
-/// The phases whose latency counts: of an open loop from the intended send time.
 const PHASES: [&str; 2] = ["scheduled_response", "whole_response"];
 
-/// What was served at this rate and with these latencies, by a server that used so much CPU time for a hit if that is
-/// known.
+/// `server_cpu_ns_per_hit`: nanoseconds; `None`: not known.
 fn sample(hits_per_second: f64, latency: &Percentiles, server_cpu_ns_per_hit: Option<f64>) -> Sample {
     let (latency_ns_p50, latency_ns_p99) = (latency.p50 as f64, latency.p99 as f64);
     Sample { hits_per_second, latency_ns_p50, latency_ns_p99, server_cpu_ns_per_hit }
 }
 
-/// The slices of a run in which something was served.
+/// Slices of a run with at least one hit.
 pub fn samples_of_run(run: &Summary) -> Vec<Sample> {
     let of_slice = |slice: &Slice| {
         let (p50, p99) = (slice.latency_ns_p50, slice.latency_ns_p99);
@@ -37,19 +35,19 @@ pub fn samples_of_run(run: &Summary) -> Vec<Sample> {
     run.outcome.slices.iter().filter(|slice| slice.hits > 0).map(of_slice).collect()
 }
 
-/// A run as a whole; `None` without a hit.
+/// The whole run as one sample; `None` without a hit.
 pub fn sample_of_whole(run: &Summary) -> Option<Sample> {
     let latency = run.latency().filter(|_| run.outcome.hits > 0)?;
     Some(sample(run.hits_per_second, latency, None))
 }
 
-/// A point of a record as a whole; `None` without a hit.
+/// The whole point as one sample; `None` without a hit.
 pub fn sample_of_point(point: &ConfigurationSummary) -> Option<Sample> {
     let latency = latency(point).filter(|_| point.hits > 0)?;
     Some(sample(point.hits_per_second.value, latency, None))
 }
 
-/// Two configurations that were measured in the same rounds: their samples of each round that has both.
+/// Samples of two configurations in each round that has both.
 fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
     let of = |configuration: usize, round: u32| {
         let block = |block: &&Block| block.configuration == configuration && block.round == round && block.valid;
@@ -59,7 +57,7 @@ fn paired(record: &Record, [first, second]: [usize; 2]) -> Vec<[Sample; 2]> {
     rounds.into_iter().filter_map(|round| Some([of(first, round)?, of(second, round)?])).collect()
 }
 
-/// The samples of a configuration: the slices of its run, or its blocks. Empty where the record is of another kind.
+/// The slices of its run, or its blocks. Empty where the record is of another kind.
 pub fn samples(record: &Record, index: usize) -> Vec<Sample> {
     let Some(load) = record.kind_part.of::<LoadRecord>() else { return Vec::new() };
     if let Some(run) = load.runs.get(index) {
@@ -76,36 +74,33 @@ fn sample_of(block: &Block) -> Option<Sample> {
     Some(sample(block.hits as f64 * 1e9 / block.elapsed_ns.max(1) as f64, &latency, cpu_ns))
 }
 
-/// A load experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadSummary {
-    /// The points, in the order of the record.
     pub points: Vec<ConfigurationSummary>,
-    /// Where the course of each point's one run was kept: how steep its surges of full handshakes are, a second.
+    /// Steepness of the surges of full handshakes of each point's one run, per second; empty where the course was not
+    /// kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub surges_full_per_second: Vec<f64>,
-    /// Curves over percent reuse; empty where the record is of something else.
+    /// Curves over percent reuse; empty where the record has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<CurveSummary>,
-    /// A log laid over the curve by hits.
+    /// A log compared with the curve by hits.
     #[serde(rename = "log_on_curve", skip_serializing_if = "Option::is_none")]
     pub log: Option<LogOnCurve>,
-    /// Of two URLs that were loaded in turn: the second against the first.
+    /// The second of two URLs that were loaded in turn, against the first.
     #[serde(rename = "comparisons", skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<Comparison>,
-    /// Over sizes of the object: where its bytes cost as much as its connection.
+    /// With sizes in the sweep: size at which the bytes cost as much as the connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crossing: Option<Crossing>,
-    /// Rounds measured.
     #[serde(skip)]
     pub rounds: u32,
-    /// The record's own warnings.
     #[serde(skip)]
     pub warnings: Vec<Warning>,
 }
 
 impl LoadSummary {
-    /// Sums a record up, if it is one of a load experiment.
+    /// Fails on a record of another kind.
     pub fn of(record: &Record) -> Result<LoadSummary> {
         let load = record.kind_part.understood::<LoadRecord>()?;
         let surges_full_per_second =
@@ -123,7 +118,7 @@ impl LoadSummary {
     }
 }
 
-/// What a run tells itself of a point that was one run.
+/// Adds numbers of the one run of a point.
 fn point(record: &Record, index: usize, of: ConfigurationSummary) -> ConfigurationSummary {
     let column: Column = samples(record, index).iter().map(|sample| Some(sample.hits_per_second)).collect();
     let hits_per_second = estimate_column(&column);
@@ -138,8 +133,8 @@ fn point(record: &Record, index: usize, of: ConfigurationSummary) -> Configurati
     }
 }
 
-/// How steep the surges of a run are: the most full handshakes a second in two neighbouring slices, but for the first,
-/// in which everybody comes.
+/// Maximum of full handshakes a second in two neighbouring slices. The first slice does not count: in it all clients
+/// arrive.
 fn surge(run: &Summary) -> f64 {
     let sum = |pair: &[Slice], of: fn(&Slice) -> u64| pair.iter().map(of).sum::<u64>() as f64;
     let full_per_second =
@@ -147,7 +142,7 @@ fn surge(run: &Summary) -> f64 {
     run.outcome.slices.windows(2).skip(1).map(full_per_second).fold(0.0, f64::max)
 }
 
-/// Latency of whole responses, of an open loop from the intended send time; `None` without a hit.
+/// Of whole responses, in an open loop from the intended send time; `None` without a hit.
 pub fn latency(of: &ConfigurationSummary) -> Option<&Percentiles> {
     PHASES.iter().find_map(|phase| of.latency_ns.get(*phase))
 }

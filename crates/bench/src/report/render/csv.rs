@@ -4,7 +4,7 @@ use tlsdyno_base::foreign::visible;
 use tlsdyno_record::store::load_run::Summary;
 use tlsdyno_record::store::{Block, Record, Role};
 
-/// A number or mark of a block, with the name of its column.
+/// Column of a number or flag of a block.
 type Field = (&'static str, fn(&Block) -> u64);
 
 const FIELDS: &[Field] = &[
@@ -70,13 +70,13 @@ fn cluster_names(record: &Record) -> Vec<String> {
     common.into_iter().chain(backends.flat_map(of_backend)).collect()
 }
 
-/// Machines that a block of a cluster or of an array has at most.
+/// Maximum number of machines in a block of a cluster or an array.
 fn backends_most(record: &Record) -> usize {
     let counts = record.blocks.iter().filter_map(|block| Some(block.cluster.as_ref()?.backends.len()));
     counts.max().unwrap_or(0)
 }
 
-/// Their numbers; blocks of an array with fewer machines have empty fields for the others.
+/// Values of the further columns; empty for machines that a block lacks.
 fn cluster_numbers(block: &Block, most: usize) -> Vec<String> {
     let Some(parts) = &block.cluster else { return Vec::new() };
     let backends = parts.backends.iter().flat_map(|backend| [backend.cpu_ns, backend.connections]);
@@ -86,7 +86,7 @@ fn cluster_numbers(block: &Block, most: usize) -> Vec<String> {
     fields
 }
 
-/// The slices of a load run, one line for each.
+/// One line for each slice of a load run.
 pub fn slices(summary: &Summary) -> String {
     let mut text = "ends_ns,elapsed_ns,hits,errors,latency_ns_p50,latency_ns_p99,redirects\n".to_owned();
     let mut ends_ns = 0;
@@ -99,7 +99,7 @@ pub fn slices(summary: &Summary) -> String {
     text
 }
 
-/// A field; control characters are shown, as a terminal would obey them.
+/// A field; control characters are escaped, as a terminal would obey them.
 fn quoted(text: &str) -> String {
     let text = visible(text).into_owned();
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }

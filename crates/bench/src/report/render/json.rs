@@ -5,7 +5,7 @@ use serde_json::Value;
 use tlsdyno_base::foreign::harmless_json;
 use tlsdyno_record::store::{Block, Manifest, Record, Warning};
 
-/// What `--json` prints of every kind of record: `results` are those of the kind.
+/// Output of `--json` for every kind of record: `results` are those of the kind.
 #[derive(Serialize)]
 struct Printed<'a, T> {
     format: u32,
@@ -22,8 +22,8 @@ struct Printed<'a, T> {
     blocks: Vec<Value>,
 }
 
-/// The results of a record, with what stands around them whatever they are. The blocks are given without their
-/// histograms, whose percentiles are among the results.
+/// Results of a record, with the fields that all kinds have. Blocks have no histograms, whose percentiles are among the
+/// results.
 pub fn results(record: &Record, answer: String, rounds: u32, results: impl Serialize, warnings: &[Warning]) -> String {
     let printed = Printed {
         format: record.format,
@@ -42,7 +42,6 @@ pub fn results(record: &Record, answer: String, rounds: u32, results: impl Seria
     harmless_json(&json).into_owned()
 }
 
-/// A block as JSON, without its histograms.
 fn without_histograms(block: &Block) -> Value {
     let mut value = serde_json::to_value(block).expect("blocks have string keys only, so that they are always JSON");
     if let Some(fields) = value.as_object_mut() {
@@ -51,10 +50,7 @@ fn without_histograms(block: &Block) -> Value {
     value
 }
 
-/// A load run, ending in a line feed.
-///
-/// # Errors
-/// It cannot be encoded, which no run can bring about.
+/// A load run, with a final line feed.
 pub fn load(summary: &tlsdyno_record::store::load_run::Summary) -> serde_json::Result<String> {
     Ok(harmless_json(&serde_json::to_string_pretty(summary)?).into_owned() + "\n")
 }

@@ -9,29 +9,25 @@ use tlsdyno_base::units::format_date;
 use tlsdyno_record::store::Record;
 use tlsdyno_stats::scoreboard::Claim;
 
-/// One record: what it asked, where it comes from, and its claims.
+/// A record's question, origin and claims.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Its id.
     pub record: String,
-    /// The experiment of the repository that was run, for example `coarfa-2006-fig7`; empty where it was another.
+    /// Experiment of the repository, for example `coarfa-2006-fig7`; empty: another one.
     pub experiment: String,
-    /// What it asked.
+    /// Question of the experiment.
     pub title: String,
-    /// The paper.
     pub paper: String,
-    /// The server under test.
     pub server: String,
-    /// Date, versions, workload, rounds, and whatever is to be said of the machine, in a sentence or two.
+    /// Date, versions, workload, rounds, and remarks about the machine, in one or two sentences.
     pub from: String,
-    /// What became of the paper's claims.
+    /// Claims of the paper with their fates.
     pub claims: Vec<Claim>,
 }
 
 impl Entry {
-    /// Of a record with the paper that it names and the claims that it answers; `experiment`: the one of the repository
-    /// that was run. `None`: there is no claim.
+    /// `experiment`: of the repository; `beside`: the paper with the claims. `None` without a claim.
     pub fn of(record: &Record, experiment: Option<&str>, beside: Option<(&str, Vec<Claim>)>) -> Option<Entry> {
         let (paper, claims) = beside.filter(|(_, claims)| !claims.is_empty())?;
         let manifest = &record.manifest;
@@ -65,10 +61,7 @@ fn short(id: &str) -> &str {
     id.get(..8).unwrap_or(id)
 }
 
-/// What `tlsdyno scoreboard --json` wrote.
-///
-/// # Errors
-/// It cannot be read or is something else, or one of its verdicts is not what its interval says.
+/// Reads the output of `tlsdyno scoreboard --json`. Fails where a verdict contradicts its interval.
 pub fn read(path: &Path) -> Result<Vec<Entry>> {
     let text = read_file(path, TEXT_BYTES_MAX).with_context(|| format!("read {}", path.display()))?;
     let entries: Vec<Entry> = serde_json::from_slice(&text)

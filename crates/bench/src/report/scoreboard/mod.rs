@@ -14,10 +14,9 @@ pub use splice::splice;
 use super::document::{Column, Document, Section, row};
 use super::text::capitalised;
 
-/// The columns of a scoreboard.
 const COLUMNS: [&str; 5] = ["claim", "the paper", "here", "95 %", "verdict"];
 
-/// What became of these claims, under this heading. Nothing without any.
+/// Empty without claims.
 pub fn section(title: &str, claims: &[Claim]) -> Section {
     let rows = claims.iter().map(|claim| row(cells(claim), claim.fate.is_open())).collect();
     let meaning = (!claims.is_empty()).then(|| MEANING.to_owned());
@@ -50,13 +49,12 @@ fn number(unit: Unit, ours: &Ours) -> [String; 2] {
     [format!("{} {}{by}", format(value), unit.word()), ours.estimate.ends(format)]
 }
 
-/// The records that asked the same of different servers, or again: side by side.
+/// Records with the same question on different servers, or repeated: shown side by side.
 struct Group<'a> {
     entries: Vec<&'a Entry>,
 }
 
 impl Group<'_> {
-    /// In the order in which their first records come.
     fn all(entries: &[Entry]) -> Vec<Group<'_>> {
         let mut groups: Vec<Group> = Vec::new();
         for entry in entries {
@@ -82,7 +80,7 @@ impl Group<'_> {
         COLUMNS[..2].iter().map(|&name| name.to_owned()).chain(servers).collect()
     }
 
-    /// A row for each claim that one of them has numbers of, and whether it is open in one of them.
+    /// A row for each claim with numbers in one of the records, and whether it is open in one of them.
     fn rows(&self) -> Vec<(Vec<String>, bool)> {
         let mut firsts: Vec<&Claim> = Vec::new();
         for claim in self.entries.iter().flat_map(|entry| &entry.claims) {
@@ -115,7 +113,6 @@ fn in_one_cell(claim: &Claim) -> String {
     told(claim).map_or(fate.to_owned(), |ours| format!("{ours}: {fate}"))
 }
 
-/// All of these as a page.
 pub fn document(entries: &[Entry]) -> Document {
     let section = |group: &Group| {
         let columns = group.heads().iter().map(Column::words).collect();
@@ -144,7 +141,6 @@ fn answer(entries: &[Entry]) -> String {
     )
 }
 
-/// All of these as Markdown tables.
 pub fn markdown(entries: &[Entry]) -> String {
     format!("{}\n\n{}", answer(entries), tables(entries))
 }
@@ -154,7 +150,7 @@ fn line(cells: &[String]) -> String {
     format!("| {} |\n", cells.join(" | ").replace('\n', " "))
 }
 
-/// A Markdown table for all that asked the same.
+/// A Markdown table for each group.
 fn tables(entries: &[Entry]) -> String {
     let table = |group: &Group| {
         let rows: String = group.rows().iter().map(|(cells, _)| line(cells)).collect();

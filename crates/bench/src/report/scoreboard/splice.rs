@@ -10,10 +10,8 @@ use super::{Entry, read, statements, tables};
 
 const END: &str = "<!-- end -->";
 
-/// The page with its tables as the records say. `folder`: where the page, and what it names, lies.
-///
-/// # Errors
-/// A table has no end, there is none, or what it names cannot be read.
+/// The page with its tables replaced by those of the records. `folder`: directory of the page, and base of the paths in
+/// it. Fails where a table has no end, or there is none.
 pub fn splice(page: &str, folder: &Path) -> Result<String> {
     let mut spliced = String::new();
     let mut rest = page;
@@ -35,7 +33,7 @@ pub fn splice(page: &str, folder: &Path) -> Result<String> {
     Ok(spliced + rest)
 }
 
-/// Where the next marker begins and ends.
+/// Start and end of the next marker.
 fn next_marker(text: &str) -> Option<(usize, usize)> {
     let begins = ["<!-- scoreboard:", "<!-- statements:"].iter().filter_map(|marker| text.find(marker));
     let begin = begins.min()?;

@@ -5,28 +5,25 @@ use tlsdyno_stats::scoreboard::{Claim, Fate};
 
 use super::{Entry, line, told};
 
-/// Section 3.13 of Coarfa, Druschel and Wallach (ACM TOCS 2006).
+/// Statements of section 3.13 of Coarfa, Druschel and Wallach (ACM TOCS 2006).
 const COARFA: &str = include_str!("../../../../../experiments/statements/coarfa-2006-s313.toml");
 
-/// The statements of a paper.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Statements {
-    /// What the names of the experiments that answer them begin with.
+    /// Prefix of the names of the experiments that answer them.
     experiments: String,
     statement: Vec<Statement>,
 }
 
-/// One of them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Statement {
-    /// What the paper says.
+    /// The paper's statement.
     says: String,
-    /// What answers it.
     #[serde(default)]
     by: Vec<By>,
-    /// What of it is not answered, and why.
+    /// The part that is not answered, with the reason.
     not_answered: Option<String>,
 }
 
@@ -34,18 +31,18 @@ struct Statement {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct By {
-    /// What they are about.
+    /// Subject of the claims ([`Claim::about`]).
     claim: String,
-    /// Experiments whose claims these are begin so; all without it.
+    /// Prefix of the experiments of these claims; empty: all.
     #[serde(default)]
     of: String,
-    /// The statement's range, in the unit of the claim; without it the claim's own.
+    /// The statement's range, in the unit of the claim; `None`: the claim's own.
     range: Option<[f64; 2]>,
-    /// The same in words.
+    /// `range` in words.
     paper: Option<String>,
 }
 
-/// The statements as a Markdown table, answered by these.
+/// The statements as a Markdown table, with the answers of the entries.
 pub(super) fn table(entries: &[Entry]) -> String {
     let statements: Statements = toml::from_str(COARFA).expect("a test reads it");
     let entries: Vec<&Entry> =
@@ -87,8 +84,7 @@ fn answer(by: &By, entries: &[&Entry]) -> [String; 3] {
     [about, claims.iter().map(cell).collect::<Vec<_>>().join("<br>"), verdict(&fates)]
 }
 
-/// What becomes of a statement about all cells: it stands where all of them stand, and falls with one that is beyond
-/// its range.
+/// Fate of a statement about all cells: it stands where all of them stand, and falls with one beyond its range.
 fn verdict(fates: &[Fate]) -> String {
     let beyond = fates.iter().filter(|fate| matches!(fate, Fate::Bigger | Fate::Smaller)).count();
     let stands = fates.iter().filter(|fate| **fate == Fate::Stands).count();

@@ -5,7 +5,6 @@ use tlsdyno_record::model::{ConfigurationModel, Experiment, Method, Question, Se
 
 use crate::run::own_command;
 
-/// Refuses what an experiment asks for beside something else that excludes it.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     let Experiment { server, configurations, machines, network, workers, .. } = experiment;
     let only = |wanted: Method| experiment.methods.iter().all(|method| *method == wanted);

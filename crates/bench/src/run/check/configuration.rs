@@ -8,13 +8,13 @@ use tlsdyno_tls::{Stage, StageSet};
 
 use super::{check_sessions, expect, own_server, server};
 
-/// The slowest processor that is emulated: a quota must give each at least a hundredth of its period.
+/// Minimum speed of an emulated processor: a quota must give each at least a hundredth of its period.
 const SPEED_MIN: f64 = 0.01;
 
 /// The most workers that a configuration may ask for.
 const WORKERS_MAX: u32 = 256;
 
-/// One configuration of an experiment. The caller names it.
+/// Checks one configuration of an experiment. The caller adds its name to errors.
 pub(super) fn check(experiment: &Experiment, index: usize) -> Result<()> {
     let (model, others) = (&experiment.configurations[index], &experiment.configurations[..index]);
     let tls = model.tls.applied(&experiment.tls);
@@ -57,7 +57,7 @@ pub(super) fn check(experiment: &Experiment, index: usize) -> Result<()> {
     Ok(())
 }
 
-/// The server of a configuration, where it is another one than the experiment's, and what only some servers do.
+/// The server of a configuration, if it differs from the experiment's, and settings of some servers only.
 fn check_server(experiment: &Experiment, model: &ConfigurationModel) -> Result<()> {
     let server = model.server(experiment.server.kind);
     let is_asynchronous = model.accelerator.as_ref().is_some_and(|accelerator| accelerator.asynchronous);
@@ -80,7 +80,7 @@ fn check_server(experiment: &Experiment, model: &ConfigurationModel) -> Result<(
     Ok(())
 }
 
-/// A repetition is a deliberate one: exactly the setting that it names.
+/// A repetition must be deliberate: exactly the setting that it names.
 fn check_repeat(experiment: &Experiment, model: &ConfigurationModel) -> Result<()> {
     let Some(repeated) = &model.repeat_of else { return Ok(()) };
     let original = experiment.configurations.iter().find(|of| of.name == *repeated && of.name != model.name);
@@ -90,7 +90,7 @@ fn check_repeat(experiment: &Experiment, model: &ConfigurationModel) -> Result<(
     Ok(())
 }
 
-/// What the stages of the shim need of the TLS settings.
+/// Requirements of the shim's stages on the TLS settings.
 fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
     ensure!(
         !off.contains(Stage::Setup) || tls.suite.is_some(),
@@ -103,8 +103,8 @@ fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
     Ok(())
 }
 
-/// A configuration without what does not change what is measured: names, and the idle provider or
-/// shim where a stage that is off loads it in any case.
+/// A configuration without names, and without the idle provider or shim where a stage that is off loads it in any case:
+/// equal ones measure the same.
 fn setting(model: &ConfigurationModel) -> ConfigurationModel {
     ConfigurationModel {
         name: String::new(),
@@ -116,7 +116,6 @@ fn setting(model: &ConfigurationModel) -> ConfigurationModel {
     }
 }
 
-/// Emulated hardware that makes sense.
 fn check_hardware(model: &ConfigurationModel) -> Result<()> {
     if let Some(Processors { count, speed }) = model.processors {
         expect("processors.count", count, count > 0, "at least 1")?;
@@ -142,10 +141,7 @@ fn check_hardware(model: &ConfigurationModel) -> Result<()> {
     })
 }
 
-/// An accelerator that can be emulated.
-///
-/// # Errors
-/// What it lacks, or what of it cannot be.
+/// Refuses an accelerator that cannot be emulated.
 pub fn check_accelerator(accelerator: &Accelerator) -> Result<()> {
     let (engines, most) = (accelerator.engines, layout::ENGINES_MAX as u32);
     expect("accelerator.engines", engines, (1..=most).contains(&engines), &format!("1 to {most}"))?;
@@ -170,7 +166,7 @@ pub fn check_accelerator(accelerator: &Accelerator) -> Result<()> {
     Ok(())
 }
 
-/// What can be computed twice.
+/// Refuses stages that cannot be computed twice.
 fn check_doubled(model: &ConfigurationModel) -> Result<()> {
     let stages = model.doubled.unwrap_or_default();
     ensure!(
@@ -186,7 +182,6 @@ fn check_doubled(model: &ConfigurationModel) -> Result<()> {
     Ok(())
 }
 
-/// Which stages of the shim go together (docs/NOOP.md).
 fn check_combination(off: StageSet) -> Result<()> {
     let without = |stage| off.contains(stage);
     ensure!(

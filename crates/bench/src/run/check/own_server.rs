@@ -8,17 +8,15 @@ use tlsdyno_tls::Version;
 
 use crate::run::own_command::{command_spec, command_specs, shows_ours};
 
-/// Refuses settings of a user's own server that have no effect on it, in all configurations.
-///
-/// # Errors
-/// Which one, whose it is, and what to do.
+/// Refuses settings of a user's own server that have no effect on it, in all configurations. The error names the
+/// setting and the remedy.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     let all = experiment.tls.of_server();
     let mut commands = command_specs(experiment).into_iter();
     commands.try_for_each(|command| refuse_idle(&all, &command, &experiment.tls, true))
 }
 
-/// Refuses those that only this configuration asks for. The caller names it.
+/// Refuses settings of this configuration that have no effect. The caller adds its name to errors.
 pub(super) fn check_configuration(experiment: &Experiment, model: &ConfigurationModel, tls: &Tls) -> Result<()> {
     if !experiment.server.kind.is_users_own() {
         ensure!(
@@ -38,7 +36,7 @@ pub(super) fn check_configuration(experiment: &Experiment, model: &Configuration
     Ok(())
 }
 
-/// Refuses what is asked for and has no effect. `by_all`: not by a single configuration.
+/// Refuses settings without effect. `by_all`: not those of a single configuration.
 fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, by_all: bool) -> Result<()> {
     const CERTIFICATE: &str = "the certificate";
     let shown = shows_ours(command, tls);
@@ -82,9 +80,9 @@ mod tests {
     use tlsdyno_record::model::workload::WorkloadSpec;
     use tlsdyno_record::model::{CertificateKind, Processors, Server, ServerName, SessionCache, TicketKeys};
 
-    /// A server that is nobody's but the user's.
+    /// A server command without placeholders for a certificate.
     const OWN: &str = "server -p {port}";
-    /// One that shows what certificate it is given.
+    /// A server command that shows the certificate that it is given.
     const WITH_PLACES: &str = "server --cert {certificate} --key {key} -p {port}";
 
     fn experiment(command: &str, config: Option<&str>) -> Experiment {
@@ -99,7 +97,7 @@ mod tests {
         Experiment { server, workload, configurations: vec![ConfigurationModel::as_is()], ..Experiment::default() }
     }
 
-    /// What is said of a configuration with this change, on the three kinds of own servers.
+    /// Messages about a configuration with this change, on the three kinds of own servers.
     fn said(change: &TlsChange) -> [String; 3] {
         [(OWN, None), (WITH_PLACES, None), ("nginx", Some("/etc/nginx/nginx.conf"))].map(|(command, config)| {
             let mut of = experiment(command, config);
@@ -109,7 +107,7 @@ mod tests {
         })
     }
 
-    /// Every key of a configuration's `tls`: a new one does not compile until it has its line here.
+    /// Covers every key of a configuration's `tls`: a new key does not compile until it has its line here.
     #[test]
     fn every_setting_is_applied_or_refused() {
         let all = TlsChange {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, bail, ensure};
 use tlsdyno_record::model::{Experiment, Measure, Paper, Quantity, ShareClaimModel};
 
-/// Every name in shares, comparisons, remedies and the paper's numbers is there, once.
+/// Every name in shares, comparisons, remedies and the paper's numbers must exist, once.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     let names: Vec<&str> = experiment.configurations.iter().map(|model| model.name.as_str()).collect();
     let shares = experiment.shares.iter().map(|of| {
@@ -58,7 +58,7 @@ fn check_claim(claim: &ShareClaimModel, shares: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a name that nothing in the experiment bears.
+/// Refuses a name that nothing in the experiment has.
 fn known(who: &str, name: &str, names: &[&str]) -> Result<()> {
     let listed = || names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     let there = if names.is_empty() { "none".to_owned() } else { listed() };
@@ -66,10 +66,7 @@ fn known(who: &str, name: &str, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A paper has numbers of what the experiment measures: of these quantities, in rows with these names.
-///
-/// # Errors
-/// Says which number is of something else.
+/// A paper may have numbers only of these quantities, in rows with these names. The error names the number.
 pub fn check_paper(paper: &Paper, rows: &[(Quantity, &[&str])]) -> Result<()> {
     for (quantity, numbers) in &paper.numbers {
         let Some((_, names)) = rows.iter().find(|(of, _)| of == quantity) else {
@@ -94,10 +91,8 @@ pub fn check_paper(paper: &Paper, rows: &[(Quantity, &[&str])]) -> Result<()> {
     Ok(())
 }
 
-/// What holds for all whose servers stay up, or that have none under load, as `why` says.
-///
-/// # Errors
-/// Measuring is too short, or servers were to take turns.
+/// Common checks of experiments whose servers stay up, or that have none under load; `why` says which. Fails where
+/// measuring is too short, or servers would take turns.
 pub fn check_measure(measure: &Measure, why: &str) -> Result<()> {
     ensure!(measure.time_s >= 1.0, "--time must be at least 1 second");
     ensure!(!measure.fresh_servers && measure.turns == 1, "`fresh_servers` and `turns` are for {why}");

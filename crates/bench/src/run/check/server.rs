@@ -12,7 +12,7 @@ use tlsdyno_tls::suite::KeyExchange;
 
 use crate::run::own_command::command_specs;
 
-/// A server command with its address, or neither.
+/// A server command must have its address.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     let server = &experiment.server;
     if !server.kind.is_users_own() {
@@ -40,9 +40,8 @@ pub(super) fn check(experiment: &Experiment) -> Result<()> {
     }
 }
 
-/// A server with no-ops must not be reachable, and one that tlsdyno does not start cannot have any. In a network
-/// namespace of its own, whose addresses are not ours, it may listen where --allow-insecure-listen says that this is
-/// known.
+/// A server with no-ops must not be reachable, and a server that tlsdyno does not start cannot have no-ops. In a
+/// network namespace with foreign addresses it may listen where --allow-insecure-listen is given.
 fn check_reach(experiment: &Experiment, text: &str, ip: IpAddr) -> Result<()> {
     if experiment.server.allow_insecure_listen || listening::is_loopback(ip) {
         return Ok(());
@@ -79,8 +78,8 @@ fn check_reach(experiment: &Experiment, text: &str, ip: IpAddr) -> Result<()> {
     )
 }
 
-/// Either every port is chosen by us and told to the command, or every port is fixed and servers take turns on it: a
-/// mixture would be waited for at the wrong place, or collide with itself.
+/// Either tlsdyno chooses every port and tells the command, or every port is fixed and servers take turns on it: with a
+/// mixture, tlsdyno would wait at the wrong port, or the server collide with itself.
 fn check_ports(server: &Server, command: &CommandSpec, address: &str) -> Result<()> {
     let ports = ["{port}", "{plain_port}"];
     let chosen = |text: &str| ports.iter().any(|port| text.contains(port));
@@ -106,7 +105,7 @@ fn check_ports(server: &Server, command: &CommandSpec, address: &str) -> Result<
     Ok(())
 }
 
-/// Versions, suites, groups and certificates that go together.
+/// Version, suite, group and certificate must fit together.
 pub(super) fn check_tls(tls: &Tls, server: ServerName) -> Result<()> {
     let certificate = tls.certificate();
     ensure!(

@@ -201,7 +201,6 @@ fn who_knows_the_network_may_listen_beyond_loopback() {
     at("0.0.0.0:{port}", false, untouched).unwrap();
 }
 
-/// An experiment with every table.
 const EVERYTHING: &str = r#"
 question = "q?"
 [tls]

@@ -7,28 +7,24 @@ use tlsdyno_base::listening;
 use tlsdyno_record::model::{Experiment, WorkersModel};
 use tlsdyno_tls::Effort;
 
-/// A load that workers may make, and the servers that it is for, as far as all experiments are alike in them.
+/// A load that workers may make, and the servers under it, as far as all experiments have these in common.
 pub struct FarLoad<'a> {
-    /// Who makes it, if that is not this machine.
+    /// `None`: this machine makes the load.
     pub workers: Option<&'a WorkersModel>,
-    /// The address of this machine that servers listen on for them; `None`: loopback.
+    /// Address of this machine on which servers listen for workers; `None`: loopback.
     pub address: Option<IpAddr>,
-    /// How many connections there are at once, where they are fewest, and by which flag.
+    /// Minimum number of concurrent connections, and the flag that sets it.
     pub clients: (u32, &'a str),
-    /// The window over a trace that is replayed in its order.
+    /// Window over a trace that is replayed in its order.
     pub window: Option<u32>,
-    /// Some server has an RSA key below 2048 bits.
+    /// A server has an RSA key below 2048 bits.
     pub has_small_keys: bool,
-    /// How much clients do.
     pub effort: Effort,
 }
 
 impl FarLoad<'_> {
-    /// Whether workers can make the load, and servers can be where they reach them. Answers the address where other
-    /// machines reach servers, if they do.
-    ///
-    /// # Errors
-    /// What contradicts itself, with the remedy.
+    /// Checks that workers can make the load, and can reach the servers. Returns the address where other machines reach
+    /// servers, if they do.
     pub fn check(&self) -> Result<Option<IpAddr>> {
         let Some(workers) = self.workers else {
             ensure!(
@@ -71,8 +67,8 @@ impl FarLoad<'_> {
     }
 }
 
-/// Whether workers can make the load, and the server can be where they reach it. Who reaches a server without parts of
-/// its cryptography is known by its address: this machine, and the workers that have joined.
+/// Checks that workers can make the load, and can reach the server. A server without parts of its cryptography admits
+/// by address: this machine, and the workers that have joined.
 pub(super) fn check(experiment: &Experiment) -> Result<()> {
     let is_command = experiment.server.kind.is_users_own();
     let has_address = experiment.server.address.is_some() && !(is_command && experiment.workers.is_none());

@@ -13,28 +13,27 @@ use tlsdyno_base::interrupt;
 use tlsdyno_base::units::format_duration;
 use tlsdyno_tls::Config;
 
-/// Time between two probes.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Probes before anything is doubled, which tell what is usual.
+/// Number of probes before doubling, which determine the usual latency.
 const PROBES_BEFORE: usize = 11;
-/// The median of so many probes is compared with that of before.
+/// Number of probes whose median is compared with that before doubling.
 const WINDOW: usize = 11;
-/// So much more is never too much: a busy machine delays anybody by as much now and then.
+/// Additional latency that is always tolerated: a busy machine causes it now and then.
 const SLACK: Duration = Duration::from_millis(10);
-/// So many of the last [`WINDOW`] probes may fail beyond those of before.
+/// Number of the last [`WINDOW`] probes that may fail beyond those before doubling.
 const FAILURES_MORE: usize = 2;
 
-/// What is still all right.
+/// Allowed change of the latency of probes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Band {
-    /// The median time of a probe may be longer by this part.
+    /// Allowed increase of the median time of a probe, as a part of it.
     pub(super) latency_within: f64,
 }
 
-/// The last probes, the newest at the end; `None`: it failed.
+/// The last probes, the newest at the end; `None`: failed.
 type Probes = Vec<Option<Duration>>;
 
-/// A thread that probes, and what is usual.
+/// A thread that probes, and the usual latency.
 pub(super) struct Watch {
     band: Band,
     before: Probes,
@@ -44,10 +43,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Learns what is usual, then goes on watching.
-    ///
-    /// # Errors
-    /// Every probe fails, or somebody stops it.
+    /// Measures the usual latency, then keeps watching. Fails where every probe fails, or the user stops it.
     pub(super) fn start(
         address: SocketAddr,
         client: Arc<Config>,
@@ -86,7 +82,7 @@ impl Watch {
         Ok(Watch { band, before, probes, ended, thread: Some(thread) })
     }
 
-    /// Why doubling must end; `None`: all is as before.
+    /// Reason why doubling must end; `None`: the latency is as before.
     pub(super) fn left_its_band(&self) -> Option<String> {
         let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
         left(&self.before, &probes, self.band)
@@ -121,7 +117,7 @@ fn left(before: &Probes, now: &Probes, band: Band) -> Option<String> {
     })
 }
 
-/// Of all probes, where failed ones take for ever; `None`: most failed.
+/// Failed probes count as infinite; `None`: most failed.
 fn median(probes: &Probes) -> Option<Duration> {
     let mut times: Vec<Duration> = probes.iter().map(|probe| probe.unwrap_or(Duration::MAX)).collect();
     times.sort_unstable();

@@ -19,12 +19,11 @@ use crate::run::observer::Observer;
 use crate::run::testbed::{ServerUnderTest, Testbed};
 use crate::run::verify::resumes;
 
-/// What the checks of mapped libraries end with.
 const IS_MAPPED: &str = " is mapped in every worker";
-/// So many lines of a server's log stand in a message.
+/// Number of a log's last lines in a message.
 const LOG_LINES: usize = 3;
 
-/// Whether a configuration changes TLS settings, processors, or adds an accelerator or a known cost.
+/// A configuration changes TLS settings or processors, or adds an accelerator or a known cost.
 fn changes_settings(model: &ConfigurationModel) -> bool {
     let without_settings = ConfigurationModel {
         noop: model.noop,
@@ -41,8 +40,8 @@ fn changes_settings(model: &ConfigurationModel) -> bool {
     without_settings != *model
 }
 
-/// What a configuration is for, from what it replaces or doubles. `singles`: the stages that the experiment replaces
-/// one by one; `doubled`: the sets that it doubles.
+/// Role of a configuration, from the stages that it replaces or doubles. `singles`: stages that the experiment replaces
+/// one by one; `doubled`: sets that it doubles.
 fn role_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) -> Role {
     if changes_settings(model) {
         return Role::Setting;
@@ -64,7 +63,6 @@ fn role_of(model: &ConfigurationModel, singles: StageSet, doubled: &[StageSet]) 
     }
 }
 
-/// What each configuration of an experiment is for.
 pub fn roles(experiment: &Experiment) -> Vec<Role> {
     let plain = || experiment.configurations.iter().filter(|model| !changes_settings(model));
     // Stages of the shim overlap with those of the provider and with each other, so that there is no configuration
@@ -75,16 +73,14 @@ pub fn roles(experiment: &Experiment) -> Vec<Role> {
     experiment.configurations.iter().map(|model| role_of(model, singles, &doubled)).collect()
 }
 
-/// Whether a set is what several others of `sets` come to.
+/// A set is the union of several others of `sets`.
 fn is_all(stages: StageSet, sets: &[StageSet]) -> bool {
     let others = || sets.iter().filter(|set| **set != stages);
     others().count() > 1 && others().fold(StageSet::NONE, |all, set| all.union(*set)) == stages
 }
 
-/// Why configurations with a quota of CPU time cannot be measured on this machine; `None`: they can, or there are none.
-///
-/// # Errors
-/// Every configuration beside the untouched server has a quota: there would be nothing to compare.
+/// Reason why configurations with a quota of CPU time cannot be measured on this machine; `None`: they can, or there
+/// are none. Fails where every configuration beside the untouched server has a quota: nothing could be compared.
 fn quota_refused(testbed: &Testbed) -> Result<Option<String>> {
     let limited = |server: &&ServerUnderTest| server.placement.quota_cpus.is_some();
     let asked_for = || testbed.servers.iter().filter(|server| !server.model.is_untouched());
@@ -98,8 +94,8 @@ fn quota_refused(testbed: &Testbed) -> Result<Option<String>> {
     }
 }
 
-/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or that
-/// this machine cannot run, is kept, marked invalid.
+/// Starts every server once, checks it, and adds its configuration to the record. A configuration that fails, or cannot
+/// run on this machine, is kept and marked invalid.
 pub fn start_and_check(
     testbed: &mut Testbed,
     record: &mut Record,
@@ -159,8 +155,8 @@ pub fn start_and_check(
     refuse_another_library(testbed, &seen)
 }
 
-/// The checks of a server. Where it could not be started, by its own fault, that is a check that failed: the others
-/// can do without it, unless it is the untouched one.
+/// Turns a server's failure to start, by its own fault, into a failed check, as the others can be measured without it.
+/// Not for the untouched server.
 fn dispensable(server: &ServerUnderTest, checks: Result<Vec<Check>>) -> Result<Vec<Check>> {
     let is_untouched = server.model.without_library().is_untouched();
     match checks {
@@ -171,8 +167,8 @@ fn dispensable(server: &ServerUnderTest, checks: Result<Vec<Check>>) -> Result<V
     }
 }
 
-/// Fails where this is the untouched server, and did not pass its checks: all others are compared with it. Only `log`
-/// may say why.
+/// Fails where this is the untouched server, and did not pass its checks: all others are compared with it. `log`: the
+/// only source of the reason.
 fn require_untouched(configuration: &Configuration, tls: &Tls, log: &str) -> Result<()> {
     if configuration.role != Role::AsIs || configuration.valid {
         return Ok(());
@@ -182,8 +178,8 @@ fn require_untouched(configuration: &Configuration, tls: &Tls, log: &str) -> Res
     Err(anyhow!("the untouched server does not pass its checks: {failed}{remedy}")).or_fault(Fault::Server)
 }
 
-/// Starts the server of a configuration, if it does not run, and checks it. What a server without a no-op answers
-/// otherwise than a log has it is left out.
+/// Starts the server of a configuration, if it does not run, and checks it. Requests that a server without no-ops
+/// answers otherwise than in the log are left out.
 fn started(
     testbed: &mut Testbed,
     index: usize,
@@ -208,7 +204,7 @@ fn started(
     Ok(checks)
 }
 
-/// Whether a library of ours was mapped, and a client came to a server that lived on.
+/// A library of ours was mapped, and a client reached a server that stayed alive.
 fn is_asked(checks: &[Check]) -> bool {
     let mapped = |check: &&Check| check.name.ends_with(IS_MAPPED);
     checks.iter().any(|check| check.name == ASKED)
@@ -217,7 +213,7 @@ fn is_asked(checks: &[Check]) -> bool {
         && checks.iter().filter(mapped).all(|check| check.passed)
 }
 
-/// Fails where nothing that was put into the server's OpenSSL has seen a handshake: `seen` is what each of them says.
+/// Fails where no library in the server's OpenSSL has seen a handshake: `seen` has the finding of each.
 fn refuse_another_library(testbed: &mut Testbed, seen: &[bool]) -> Result<()> {
     if seen.is_empty() || seen.contains(&true) {
         return Ok(());
@@ -233,20 +229,19 @@ fn refuse_another_library(testbed: &mut Testbed, seen: &[bool]) -> Result<()> {
     .or_fault(Fault::Environment)
 }
 
-/// What a configuration is to the others.
+/// Importance of a configuration to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Need {
-    /// All are compared with it.
+    /// All others are compared with it.
     Untouched,
-    /// Its server has others as its modes.
+    /// Others are modes of its server.
     Host,
     Other,
-    /// It is another one on a machine.
+    /// It is a variant of another one on a machine.
     OnMachine,
 }
 
-/// The configurations in the order in which they are checked: should the time be too short, those come first without
-/// which the others say nothing.
+/// Order of the checks: if time is too short, the configurations come first without which the others say nothing.
 fn in_order_of_need(servers: &[ServerUnderTest]) -> Vec<(Need, usize)> {
     let need = |(index, server): (usize, &ServerUnderTest)| {
         let need = match () {
@@ -262,7 +257,7 @@ fn in_order_of_need(servers: &[ServerUnderTest]) -> Vec<(Need, usize)> {
     order
 }
 
-/// A configuration for which there was no time.
+/// A configuration that was left out for lack of time.
 fn not_begun(server: &ServerUnderTest, role: Role, taken: Duration) -> Configuration {
     let what = format!("not measured: starting and checking the others took {:.0} s", taken.as_secs_f64());
     let remedy = "Measure longer (--time), fewer stages, or on a machine with less else to do";
@@ -270,7 +265,7 @@ fn not_begun(server: &ServerUnderTest, role: Role, taken: Duration) -> Configura
     Configuration { valid: false, warnings, ..configuration(server, role, &[]) }
 }
 
-/// What to do where the untouched server refuses the client, or where only its log may say it.
+/// Remedy where the untouched server refuses the client, or where only its log may say why.
 fn remedy(failed: &str, tls: &Tls, log: &str) -> String {
     let version = tls.version;
     let suites = || tls.suite.map_or_else(|| "every suite of it".to_owned(), |suite| suite.openssl_name().to_owned());
@@ -297,14 +292,13 @@ fn remedy(failed: &str, tls: &Tls, log: &str) -> String {
     }
 }
 
-/// Whether the server of this configuration is limited as it says; `None`: it is not limited.
+/// Checks that the quota limits the server of this configuration; `None`: it has no quota.
 fn quota_check(testbed: &mut Testbed, index: usize) -> Option<Check> {
     testbed.servers[index].placement.quota_cpus?;
     testbed.instance(index).and_then(|instance| instance.quota.as_ref()).map(hardware::quota_check)
 }
 
-/// A configuration on a machine, in the server of the one that it is there: that passed its checks, and the quota does
-/// what it says.
+/// Checks of a variant on a machine, in the server of its base: the base passed its checks, and the quota works.
 fn checks_on_machine(testbed: &mut Testbed, index: usize, base: usize, of_base: &Configuration) -> Result<Vec<Check>> {
     testbed.follow_base(index, base);
     testbed.activate(index)?;
@@ -313,7 +307,7 @@ fn checks_on_machine(testbed: &mut Testbed, index: usize, base: usize, of_base: 
     Ok([passed].into_iter().chain(quota_check(testbed, index)).collect())
 }
 
-/// What must hold of a running server before it is measured.
+/// Requirements on a running server before it is measured.
 pub fn checks_of(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
     let (host, address) = (testbed.host(index), testbed.address(index));
     let mut checks = Vec::new();

@@ -6,7 +6,7 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::super::occurrence::{Occurrence, occurrence};
 use super::{Attempt, Check};
 
-/// For each stage that is computed twice, and for all others.
+/// Checks each doubled stage, and all others.
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) {
     let Some(counted) = attempt.counted.doubler else { return };
     let Doubled { stages: doubled, copies } = attempt.target.doubled;

@@ -26,32 +26,27 @@ use super::instruments::{Counted, Instruments};
 pub use configurations::{checks_of, roles, start_and_check};
 use negotiated::Asked;
 
-/// The check that a client of the configuration is answered.
+/// Name of the check that the server answers a matching client.
 const ASKED: &str = "full: matching client passes";
 
-/// One check and what it found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What was checked, for example `full: client without the no-op of kdf fails`.
     pub name: String,
-    /// Whether it passed.
     pub passed: bool,
-    /// What was seen.
     pub seen: String,
-    /// A process of the server died meanwhile, as `seen` says.
+    /// A process of the server died during the check, as `seen` says.
     #[serde(default)]
     pub crashed: bool,
 }
 
 impl Check {
-    /// A check with its finding.
     pub fn new(name: impl Into<String>, passed: bool, seen: impl Into<String>) -> Check {
         Check { name: name.into(), passed, seen: seen.into(), crashed: false }
     }
 }
 
-/// Lets a death explain why checks failed. Where none did it is a failure of its own: a client that had to fail has
-/// brought the server down, or it died of something else.
+/// Adds a process's death to the checks that failed. Without a failed check the death is one: a client that had to fail
+/// has crashed the server, or it died of something else.
 pub fn explain(checks: &mut Vec<Check>, death: &str) {
     if checks.iter().all(|check| check.passed) {
         checks.push(Check { crashed: true, ..Check::new("no process of the server dies", false, death) });
@@ -63,37 +58,34 @@ pub fn explain(checks: &mut Vec<Check>, death: &str) {
     }
 }
 
-/// What the preflight needs to know of one configuration.
 pub struct Target<'a> {
-    /// Where the server listens.
     pub address: SocketAddr,
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<&'a Settings>,
-    /// What is inside the server.
+    /// Libraries in the server.
     pub instruments: &'a Instruments,
-    /// What the doubler computes twice, if there is one.
+    /// Stages that the doubler computes twice.
     pub doubled: Doubled,
-    /// What handshakes must come to; `None`: whatever the client offers.
+    /// Required results of handshakes; `None`: whatever the client offers.
     pub asked: Option<&'a Asked>,
-    /// What private-key operations must do to the provider's counters, each once in a full handshake.
+    /// Counters of the provider that a full handshake must raise by one, each with the reason.
     pub hardware: Vec<(&'static str, &'static str)>,
-    /// A session that this server has never made: a perfect cache must not take it.
+    /// A session of another server, which a perfect cache must refuse.
     pub foreign_session: Option<&'a Session>,
     /// A whole GET request.
     pub request: &'a [u8],
-    /// What it must be answered with.
     pub expect: Expect,
-    /// Sessions must be resumable, so that resumed handshakes are checked too.
+    /// Sessions must be resumable; resumed handshakes are then checked too.
     pub resumable: bool,
-    /// Connections of this run resume: a server that takes no session has not what is measured.
+    /// Connections of this run resume: a server that takes no session cannot be measured.
     pub resumes: bool,
-    /// The server asks others over TLS for what it answers: what its libraries count is not of our connections only.
+    /// The server is a TLS client too: its libraries' counters include connections to others.
     pub is_tls_client: bool,
-    /// How long it has for an answer.
+    /// Timeout of an answer.
     pub time_limit: Duration,
 }
 
-/// Runs every check that needs connections.
+/// All checks that need connections.
 pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     let Some(settings) = target.settings else {
@@ -126,16 +118,16 @@ pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// A matching exchange that passed, full or resumed, from which the stages are checked.
+/// A matching exchange that passed, full or resumed, as the basis of the stages' checks.
 struct Attempt<'a> {
     target: &'a Target<'a>,
     settings: &'a Settings,
     config: &'a Arc<Config>,
     suite: Suite,
-    /// What it resumed; `None`: a full handshake.
+    /// Session that was resumed; `None`: a full handshake.
     session: Option<&'a Session>,
     answer: &'a Answer,
-    /// What the libraries in the server counted meanwhile.
+    /// Counters of the server's libraries for this exchange.
     counted: Counted,
 }
 
@@ -144,7 +136,6 @@ impl Attempt<'_> {
         if self.session.is_some() { "resumed" } else { "full" }
     }
 
-    /// A check of this kind of handshake.
     fn check(&self, name: impl Display, passed: bool, seen: impl Into<String>) -> Check {
         Check::new(format!("{}: {name}", self.kind()), passed, seen)
     }
@@ -157,14 +148,14 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// One more of the matching client.
+    /// Another exchange of the matching client.
     fn exchange(&self, session: Option<&Session>) -> Result<Answer, Failure> {
         let target = self.target;
         exchange_within(target.time_limit, target.address, Some(self.config), session.cloned(), target.request)
     }
 
-    /// How a client with other settings fares: whether TLS failed, and what was seen. A session refused and a full
-    /// handshake made instead would hide the resumed case: that is no failure.
+    /// Tries a client with other settings. Returns whether TLS failed, and the finding. A refused session with a full
+    /// handshake instead is no failure, as it would hide the resumed case.
     fn unmatched(&self, settings: &Settings) -> Result<(bool, String)> {
         // Ends what a server with data in plain takes for the head of a request, so that it answers at once.
         const BLANK_LINES: &[u8] = b"\r\n\r\n\r\n";
@@ -179,7 +170,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Offers a session of a full handshake, which must be taken where a connection of the run resumes.
+/// Offers a session of a full handshake, which the server must take if connections of the run resume.
 fn resumed_checks(full: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     let is_needless = !full.target.resumes && !full.settings.stages_off.contains(Stage::SessionCache);
     let refused = |what: &str| match is_needless {
@@ -207,7 +198,7 @@ fn resumed_checks(full: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     Ok(())
 }
 
-/// One exchange, and what was counted meanwhile.
+/// One exchange, and the counters for it.
 fn observed(
     target: &Target,
     config: &Arc<Config>,
@@ -218,7 +209,6 @@ fn observed(
     Ok((answer, target.instruments.settled()?.since(before)))
 }
 
-/// Compiles client settings.
 pub fn compile(settings: &Settings) -> Result<Arc<Config>> {
     Ok(Arc::new(Config::new(settings.clone()).context("settings of the lean client")?))
 }

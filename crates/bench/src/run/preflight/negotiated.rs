@@ -9,7 +9,7 @@ use tlsdyno_tls::{Group, Handshake, SessionKind, Stage, Suite, Version};
 
 use super::{Attempt, Check};
 
-/// What is asked for. What is `None` may be anything that the client offers.
+/// Required parameters of handshakes. `None`: whatever the client offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     version: Version,
@@ -22,7 +22,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Of a server that tlsdyno configures: all that the settings say.
+    /// For a server that tlsdyno configures: all settings.
     pub fn of(tls: &Tls) -> Asked {
         Asked {
             version: tls.version,
@@ -35,8 +35,8 @@ impl Asked {
         }
     }
 
-    /// Of a user's own server: what is offered to it, and what is asked of it besides. `has_ours`: it shows a
-    /// certificate of ours.
+    /// For a user's own server: what is offered to it, and what is required besides. `has_ours`: it shows a certificate
+    /// of ours.
     pub fn of_own(tls: &Tls, has_ours: bool) -> Asked {
         let all = Asked::of(tls);
         let asked = tls.of_server();
@@ -48,7 +48,7 @@ impl Asked {
         }
     }
 
-    /// What differs, as `asked for certificate p-256, negotiated rsa-2048`; empty: nothing.
+    /// Differences, as `asked for certificate p-256, negotiated rsa-2048`; empty: none.
     fn missed(&self, handshake: &Handshake, chain: &[Vec<u8>]) -> Vec<String> {
         let mut missed = Vec::new();
         let mut compare = |what: &str, asked: String, seen: String| {
@@ -75,10 +75,7 @@ impl Asked {
         missed
     }
 
-    /// Refuses an answer where something differs.
-    ///
-    /// # Errors
-    /// What was asked for and what was negotiated.
+    /// Refuses an answer with a difference; the error names both sides.
     pub fn require(&self, answer: &Answer) -> Result<()> {
         let missed = answer.handshake.as_ref().map_or_else(Vec::new, |of| self.missed(of, &answer.chain));
         ensure!(missed.is_empty(), "{}", missed.join("; "));
@@ -86,7 +83,7 @@ impl Asked {
     }
 }
 
-/// Whether a handshake comes to what is asked for, and whether its session is kept as is asked for. A minimal set-up
+/// Checks that a handshake has the required parameters, and that its session is stored as required. A minimal set-up
 /// and a skeleton negotiate nothing.
 pub(super) fn checks(attempt: &Attempt) -> Vec<Check> {
     let off = attempt.settings.stages_off;
@@ -109,7 +106,7 @@ pub(super) fn checks(attempt: &Attempt) -> Vec<Check> {
     checks
 }
 
-/// Whether no session is resumed where none is asked for.
+/// Checks that no session is resumed where none is wanted.
 pub(super) fn check_no_resumption(full: &Attempt) -> Option<Check> {
     let is_plain = full.settings.stages_off.shim().is_empty();
     full.target.asked.filter(|asked| !asked.resumes && is_plain)?;
@@ -149,7 +146,7 @@ mod tests {
     use super::*;
     use tlsdyno_servers::certificates;
 
-    /// What is missed of `tls` where this is seen.
+    /// Differences from `asked` for this certificate and group.
     fn missed(asked: &Asked, certificate: CertificateKind, group: Option<Group>) -> String {
         let directory = tempfile::tempdir().unwrap();
         let files = certificates::create(certificate, directory.path()).unwrap();

@@ -13,17 +13,17 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 use super::{Check, compile};
 use crate::run::testbed::Testbed;
 
-/// What answers where nothing else is said.
+/// Status of an answer where none is specified.
 const USUAL_STATUS: u16 = 200;
-/// Paths that are named in one message.
+/// Maximum number of paths in one message.
 const NAMED_MAX: usize = 4;
-/// How long the paths of a workload are tried: what an application takes for each is not known.
+/// Maximum duration of trying the paths of a workload: the time that an application takes for each is not known.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Requests of a log or recording that may be answered otherwise than it has them, per cent.
+/// Maximum part of the requests of a log or recording that may be answered otherwise, per cent.
 const LOST_PERCENT_MAX: f64 = 20.0;
 
-/// Whether an answer is right, and what was seen.
+/// Whether an answer is as expected, and the finding.
 pub(super) fn judge(answer: &Result<Answer, Failure>, request: &[u8], expect: &Expect) -> (bool, String) {
     let answer = match answer {
         Err(failure) => return (false, failure.to_string()),
@@ -42,12 +42,11 @@ pub(super) fn judge(answer: &Result<Answer, Failure>, request: &[u8], expect: &E
     (expect.body_bytes.is_none_or(|bytes| bytes == answer.body_bytes), seen)
 }
 
-/// The host that a request names.
 fn host_of(request: &str) -> &str {
     request.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap_or_default()
 }
 
-/// What to do about a status that is not the expected one.
+/// Remedy for an unexpected status.
 fn advice(status: u16, location: Option<&str>, path: &str, host: &str, answer: &Answer) -> String {
     let elsewhere = location.and_then(|location| location.split_once("://"));
     let other = elsewhere.map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or_default());
@@ -77,17 +76,17 @@ fn advice(status: u16, location: Option<&str>, path: &str, host: &str, answer: &
     }
 }
 
-/// What is left out of a log or recording, because a server answers it otherwise or there was no time to try it.
+/// Part of a log or recording that is left out, because a server answers it otherwise or there was no time to try it.
 #[derive(Debug, Default)]
 struct LeftOut {
-    /// Objects by their places, with what was seen.
+    /// Indices of objects, with the findings.
     wrong: Vec<(u32, String)>,
     untried: Vec<u32>,
     tried: usize,
 }
 
 impl LeftOut {
-    /// Tries all that change nothing, what is asked for most first. Where nobody answers at all nothing is left out.
+    /// Tries all requests without side effects, the most frequent first. Leaves nothing out where every request fails.
     fn of(workload: &Workload, hits: &[u64], ask: &dyn Fn(&str, &str) -> Result<Answer, Failure>) -> LeftOut {
         let is_safe = |place: &u32| ["GET", "HEAD"].contains(&&*workload.objects[*place as usize].method);
         let mut places: Vec<u32> = (0..workload.objects.len() as u32).filter(is_safe).collect();
@@ -111,7 +110,7 @@ impl LeftOut {
         left_out
     }
 
-    /// What is said of it, and the share of what is answered otherwise in per cent.
+    /// Share of the requests that are answered otherwise, per cent, and a remark.
     fn told(&self, workload: &Workload, hits: &[u64]) -> (f64, Option<String>) {
         let all = hits.iter().sum::<u64>().max(1);
         let lost: u64 = self.wrong.iter().map(|(place, _)| hits[*place as usize]).sum();
@@ -133,11 +132,9 @@ impl LeftOut {
     }
 }
 
-/// Tries what a log or recording asks the server of a configuration for, and takes out of the workload what it answers
-/// otherwise. Answers what must be said; `None`: the workload is none.
-///
-/// # Errors
-/// Of the untouched server: more is lost than a result could stand for. The client cannot be set up.
+/// Tries the requests of a log or recording on the server of a configuration, and removes from the workload those that
+/// it answers otherwise. Returns a remark; `None`: the workload is neither. Fails where the untouched server loses more
+/// than a result could stand for.
 pub(super) fn leave_out(testbed: &mut Testbed, index: usize) -> Result<Option<Option<String>>> {
     if !matches!(testbed.experiment.workload, WorkloadSpec::Trace { .. } | WorkloadSpec::Har { .. }) {
         return Ok(None);
@@ -163,11 +160,8 @@ pub(super) fn leave_out(testbed: &mut Testbed, index: usize) -> Result<Option<Op
     Ok(Some(told))
 }
 
-/// Whether the server of a configuration answers every path of the workload as expected; `None`: there is one path
-/// only, which the other checks have asked for.
-///
-/// # Errors
-/// The client cannot be set up.
+/// Checks that the server of a configuration answers every path of the workload as expected; `None`: there is one path
+/// only, which other checks request.
 pub(super) fn check(testbed: &Testbed, index: usize) -> Result<Option<Check>> {
     let objects = testbed.site.workload.objects.iter().filter(|object| object.method == "GET");
     let objects: Vec<_> = objects.collect();

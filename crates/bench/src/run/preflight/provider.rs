@@ -6,7 +6,7 @@ use tlsdyno_tls::{Effort, Settings, Stage};
 use super::super::occurrence::{Occurrence, occurrence};
 use super::{Attempt, Check};
 
-/// For each stage of the provider that is off: an unmatched client, or the counters.
+/// For each stage of the provider that is off: by an unmatched client, or by the counters.
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     let off = attempt.settings.stages_off;
     for stage in off.provider().iter() {
@@ -27,7 +27,7 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a full handshake has made the provider count what the configuration declares of hardware.
+/// Checks that a full handshake raised the provider's counters of the configuration's hardware.
 pub(super) fn counted_once(full: &Attempt) -> Vec<Check> {
     let check = |&(counter, name): &(&str, &str)| {
         let count = full.counted.provider.and_then(|counters| counters.get(counter)).unwrap_or_default();
@@ -36,7 +36,7 @@ pub(super) fn counted_once(full: &Attempt) -> Vec<Check> {
     full.target.hardware.iter().map(check).collect()
 }
 
-/// The client that has `stage` on while the server has it off.
+/// The client without the no-op of `stage`, which the server has.
 fn without(settings: &Settings, stage: Stage) -> Settings {
     let mut settings = settings.clone();
     settings.stages_off = settings.stages_off.without(stage);

@@ -6,10 +6,10 @@ use tlsdyno_tls::{Settings, Stage, StageSet};
 
 use super::{Attempt, Check};
 
-/// Connections that must all resume with a perfect cache: enough for several workers to answer.
+/// Number of connections that must all resume with a perfect cache: enough to meet several workers.
 const ATTEMPTS: usize = 8;
 
-/// For the shim as a whole and for each of its stages that is off.
+/// For the shim as a whole and each of its stages that is off.
 pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     checks.extend(counted(attempt));
     for stage in attempt.settings.stages_off.shim().iter() {
@@ -24,7 +24,7 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
     Ok(())
 }
 
-/// How the shim counts a connection of this kind.
+/// The shim's counter for a connection of this kind.
 pub(in crate::run) fn counter(off: StageSet, resumed: bool) -> &'static str {
     match (off.contains(Stage::Handshake), off.contains(Stage::RoundTrip), resumed) {
         _ if off.contains(Stage::Setup) => "minimal",
@@ -37,7 +37,7 @@ pub(in crate::run) fn counter(off: StageSet, resumed: bool) -> &'static str {
     }
 }
 
-/// The shim saw the one connection that there was, and as what it was meant; also where no stage is off.
+/// The shim counted the one connection, and as the intended kind; also where no stage is off.
 fn counted(attempt: &Attempt) -> Option<Check> {
     let counters = attempt.counted.shim?;
     let counter = counter(attempt.settings.stages_off, attempt.session.is_some());
@@ -115,7 +115,7 @@ fn round_trip(attempt: &Attempt) -> Option<Check> {
     Some(attempt.check("a resumed handshake has one flight each way", flights == 2, format!("{flights} flights")))
 }
 
-/// What was no data has as many bytes each way as the recorded handshake.
+/// Handshakes have as many bytes each way as the recorded one.
 fn bytes_as_scripted(attempt: &Attempt) -> Option<Check> {
     let scripts = attempt.settings.scripts.as_ref()?;
     let resumed = attempt.session.is_some();

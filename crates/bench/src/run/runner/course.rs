@@ -6,33 +6,32 @@ use tlsdyno_base::random::SplitMix64;
 
 use super::Plan;
 
-/// What goes on over all rounds.
 pub(super) struct Course {
     pub(super) plan: Plan,
     /// The configurations that have blocks.
     pub(super) blocks: Vec<usize>,
     pub(super) random: SplitMix64,
-    /// Rounds that there are in any case, if the subject keeps to no bound.
+    /// Minimum number of rounds, if the subject does not keep to the bound.
     pub(super) least: u32,
     pub(super) began: Instant,
-    /// Seconds that a request took in the slowest round of blocks.
+    /// Seconds per request in the slowest round of blocks.
     pub(super) slowest: Option<f64>,
-    /// Time of rounds outside of slices.
+    /// Total time of rounds outside of slices.
     pub(super) beside: Duration,
-    /// The part of that in which servers were started.
+    /// Part of `beside` for starting servers.
     pub(super) starting: Duration,
-    /// The part of that in which blocks were measured.
+    /// Part of `beside` for measuring blocks.
     pub(super) in_blocks: Duration,
 }
 
-/// What a round has, and how long that is expected to take.
+/// Contents of a round, with their expected duration.
 pub(super) struct Parts {
     pub(super) slices: Option<Duration>,
     pub(super) blocks: Option<Duration>,
 }
 
 impl Course {
-    /// Those of a round with so many requests in a block, for which so much time is left.
+    /// For a round with so many requests in a block, and the time left.
     pub(super) fn parts(&self, round: u32, requests: u64, now: Instant, left: Duration) -> Parts {
         let Plan { schedule, slices, .. } = &self.plan;
         let has_blocks = slices.is_none_or(|slices| slices.has_blocks(round, self.in_blocks, now - self.began));

@@ -22,15 +22,15 @@ use crate::run::observer::Observer;
 use crate::run::schedule::{Work, order_of_round};
 use crate::run::sliced::TimeOfSlices;
 
-/// Where a number of rounds is asked for, and where there are slices, so many are measured whatever time they take, of
-/// subjects that keep to no bound: fewer have no spread.
+/// Minimum number of rounds where a number is asked for, or with slices, however long they take, if the subject keeps
+/// to no bound: fewer have no spread.
 const ROUNDS_LEAST: u32 = 3;
-/// What was measured in slices is kept in the store after so long.
+/// Interval at which slices are stored.
 const SLICES_KEPT_AFTER: Duration = Duration::from_secs(2);
-/// The first look at how wide intervals are comes after so many rounds: an interval from few values is itself
-/// uncertain, and who stops at the first narrow one stops at those that are too narrow by chance.
+/// Number of rounds before the widths of intervals are first looked at: with few values these are uncertain, and who
+/// stops at the first narrow interval stops at those that are narrow by chance.
 const ROUNDS_BEFORE_LOOK: u32 = 6;
-/// What came of the blocks of a round.
+/// Outcome of the blocks of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlocksOfRound {
     Complete,
@@ -40,7 +40,6 @@ enum BlocksOfRound {
     OutOfTime,
 }
 
-/// A subject that is being measured.
 pub(super) struct Run<'a, 'b> {
     pub(super) subject: Box<dyn Subject + 'b>,
     pub(super) measure: &'a Measure,
@@ -49,9 +48,9 @@ pub(super) struct Run<'a, 'b> {
     pub(super) observer: &'a mut dyn Observer,
     pub(super) clock: &'a dyn Clock,
     pub(super) bound: Bound,
-    /// The subject keeps to it.
+    /// The subject keeps to the bound.
     pub(super) is_bounded: bool,
-    /// What a round takes at least, as far as is known.
+    /// Minimum duration of a round, as far as it is known.
     pub(super) round_takes: Duration,
     /// Number of its first round in the record.
     pub(super) first_round: u32,
@@ -82,7 +81,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Measures a round, where there is time for it. Whether others may follow.
+    /// Measures a round, if there is time for it. Returns whether others may follow.
     fn one_round(&mut self, round: u32, course: &mut Course) -> Result<bool> {
         let works = &course.plan.works;
         let work = works[round as usize % works.len()].clone();
@@ -136,14 +135,14 @@ impl Run<'_, '_> {
         Ok(!is_last && !self.is_precise(round + 1))
     }
 
-    /// Whether a round is not begun that would not fit, for --time is a bound. Before there is anything to tell there
-    /// is one in any case, within [`Bound::end`].
+    /// A round that would not fit does not begin, for --time is a bound. Before the first result one begins in any
+    /// case, within [`Bound::end`].
     fn has_enough(&self, round: u32, course: &Course, parts: &Parts) -> bool {
         let is_known = course.slowest.is_some() || parts.blocks.is_none();
         if self.is_bounded { self.bound.has_result } else { round >= course.least && is_known }
     }
 
-    /// What the reader must know where the time was too short for a single round.
+    /// Warns that the time was too short for a single round.
     pub(super) fn nothing_to_tell(&self) -> Option<Warning> {
         let (had_s, takes_s) = (self.bound.time.as_secs_f64(), self.round_takes.as_secs_f64());
         let longer = match takes_s * 2.0 > had_s {
@@ -157,17 +156,17 @@ impl Run<'_, '_> {
         (self.is_bounded && !self.bound.has_result).then(|| Warning::new(code::MISSED, what))
     }
 
-    /// What is left of the time that was asked for.
+    /// Rest of the requested time.
     pub(super) fn left(&self) -> Duration {
         self.bound.left(self.clock.now())
     }
 
-    /// Whether measuring ends now, whatever is under way.
+    /// Measuring ends now, even within a round.
     pub(super) fn is_over(&self) -> bool {
         self.clock.now() >= self.bound.end()
     }
 
-    /// Whether every share is known as well as was asked for, after so many rounds.
+    /// Every share is known as precisely as requested, after so many rounds.
     fn is_precise(&self, rounds: u32) -> bool {
         let reached = || Shares::of(&Rounds::of(self.journal.record())).widest_points();
         // It takes long to find out, and nobody needs it when the time is up.
@@ -176,7 +175,7 @@ impl Run<'_, '_> {
         wanted.is_some_and(|wanted| reached().is_some_and(|reached| reached <= wanted))
     }
 
-    /// Measures slices of all configurations for so long. What was measured is kept every now and then.
+    /// Measures slices of all configurations for `length`, and stores them every now and then.
     fn slices(&mut self, round: u32, length: Duration, random: &mut SplitMix64) -> Result<()> {
         let (began, mut until) = (self.clock.now(), None);
         let mut left = length;
@@ -214,9 +213,9 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The configurations of one round. The server as is takes part in every comparison, so where there are several it
-    /// is measured twice: that narrows all intervals for the price of one block. An experiment that repeats it by
-    /// name compares two single ones.
+    /// The configurations of one round. Where there are several, the server as is comes twice, as it takes part in
+    /// every comparison: one more block narrows all intervals. Not where an experiment repeats it by name, which
+    /// compares two single ones.
     fn blocks_of_round(&self, mut blocks: Vec<usize>) -> Vec<usize> {
         const COMPARISONS_WORTH_IT: usize = 3;
         let experiment = self.journal.record().kind_part.of::<Experiment>();
@@ -227,7 +226,7 @@ impl Run<'_, '_> {
         blocks
     }
 
-    /// Measures the configurations in this order. `each`: what a block takes about, where the time is a bound.
+    /// `each`: expected duration of a block, where the time is a bound.
     fn round(
         &mut self,
         round: u32,
@@ -271,7 +270,7 @@ impl Run<'_, '_> {
         Ok(Block { configuration: index, started_ns, steal_ns, ..block })
     }
 
-    /// Adds a block. The first failure of the store is told.
+    /// Reports only the first failure of the store.
     fn add(&mut self, block: Block) {
         let block = Block { round: self.first_round + block.round, ..block };
         let worked = self.journal.failure().is_none();
@@ -281,9 +280,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// A configuration whose server has died or hangs is left out from now on, with what was measured of it: the
-    /// others' results stay. Without the untouched server there is nothing to compare with, and what is not the
-    /// server's fault ends everything.
+    /// Leaves out a configuration whose server has died or hangs, and keeps its results so far. Fails without the
+    /// untouched server, with which all are compared, and on errors that are not the server's fault.
     pub(super) fn leave_out(&mut self, index: usize, error: anyhow::Error) -> Result<()> {
         interrupt::check(self.stop)?;
         let is_of_server = fault_of(&error).is_some_and(Fault::is_of_server);

@@ -7,18 +7,17 @@ use tlsdyno_record::store::Warning;
 
 use crate::run::schedule::{Piece, ROUNDS_MIN, Schedule, Work};
 
-/// What the rounds will do.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The size of blocks and rounds.
     pub schedule: Schedule,
-    /// The works that rounds walk through, over and over.
+    /// Work of consecutive rounds, repeated.
     pub works: Vec<Work>,
-    /// So many rounds are enough; `None`: as many as there is time for.
+    /// Maximum number of rounds; `None`: as many as there is time for.
     pub rounds_most: Option<u32>,
-    /// Slices in each round; `None`: there are none.
+    /// `None`: no slices.
     pub slices: Option<SlicesOfRound>,
-    /// What a round takes at least, as far as is known.
+    /// Minimum duration of a round, as far as it is known.
     pub round_least: Duration,
     /// What the reader must know about it.
     pub warnings: Vec<Warning>,
@@ -31,9 +30,8 @@ impl Plan {
         Plan { schedule, works, rounds_most: None, slices: None, round_least, warnings: Vec::new() }
     }
 
-    /// Blocks that last as long as each other, so that as many rounds as an interval needs fit into `budget`.
-    /// `piece`: the users that they begin with; `seconds_per_request`: of each block of a round; `overhead`: what a
-    /// block costs besides.
+    /// Blocks of equal duration, so that as many rounds as an interval needs fit into `budget`. `piece`: their first
+    /// users; `seconds_per_request`: of each block of a round; `overhead`: fixed cost of a block.
     pub fn of_timed_blocks(
         piece: Piece,
         budget: Duration,
@@ -58,32 +56,30 @@ impl Plan {
 pub struct NextRound<'a> {
     /// The configurations that have blocks.
     pub blocks: &'a [usize],
-    /// The one whose block comes first.
+    /// The configuration whose block comes first.
     pub first: usize,
-    /// How long it may take to begin; `None`: as long as it has to, as there is no result yet.
+    /// Maximum time to begin; `None`: no limit, as there is no result yet.
     pub within: Option<Duration>,
-    /// Measuring ends then.
     pub end: Instant,
 }
 
-/// What rounds have of slices.
 #[derive(Clone, Copy, Debug)]
 pub struct SlicesOfRound {
-    /// How long, in each round, at most.
+    /// Maximum duration in each round.
     pub length: Duration,
-    /// So many rounds are to fit into the time: where one takes longer than was planned, the slices of the next ones
-    /// are fewer. `None`: as many as fit.
+    /// Number of rounds that should fit into the time: if one takes longer than planned, the next ones have fewer
+    /// slices. `None`: as many as fit.
     pub rounds_wanted: Option<u32>,
-    /// So many of them at least, where starting servers takes longer than the slices: then rounds are fewer and longer.
+    /// Minimum number of them, where starting servers takes longer than the slices: then rounds are fewer and longer.
     pub rounds_least: u32,
-    /// The part of the time that blocks may take: the first round has some, and each round for which they took less
-    /// until then. `None`: there are none.
+    /// Maximum part of the time for blocks: the first round has blocks, and each later one before which they took less.
+    /// `None`: no blocks.
     pub blocks_share: Option<f64>,
 }
 
 impl SlicesOfRound {
-    /// How long in a round for which so much time is left, and for those after it that are wanted. `starting`: what a
-    /// round takes to begin; `beside`: what it takes besides slices, with that.
+    /// Duration of slices in a round with so much time left for it and the wanted later ones. `starting`: time to begin
+    /// a round; `beside`: time outside of slices, with that.
     pub(super) fn fitting(&self, round: u32, left: Duration, beside: Duration, starting: Duration) -> Duration {
         let wanted = self.rounds_wanted.map_or(0, |wanted| wanted.saturating_sub(round));
         // So many have slices for as long as was planned, or as they take to begin.
@@ -93,7 +89,7 @@ impl SlicesOfRound {
         left.checked_div(rounds).map_or(self.length, |each| each.saturating_sub(beside).min(most))
     }
 
-    /// Whether a round has blocks, when they have taken so much of the time.
+    /// A round has blocks, after they have taken so much of the time.
     pub(super) fn has_blocks(&self, round: u32, taken: Duration, of: Duration) -> bool {
         self.blocks_share.is_some_and(|share| round == 0 || taken <= of.mul_f64(share))
     }

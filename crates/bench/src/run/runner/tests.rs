@@ -73,15 +73,15 @@ impl WorkedTime {
     }
 }
 
-/// A made-up server, and how long everything takes it.
+/// A simulated server, with the duration of each step.
 #[derive(Clone)]
 struct Takes {
     time: Duration,
     warm_up: Duration,
     begin: Duration,
-    /// A sweep of slices; `None`: there are none.
+    /// Duration of a sweep of slices; `None`: no slices.
     sweep: Option<Duration>,
-    /// A block; without slices, or beside them.
+    /// Duration of a block, without slices or beside them.
     block: Option<Duration>,
 }
 
@@ -125,7 +125,7 @@ impl Subject for MadeUp {
         Ok(Block { valid: true, hits, elapsed_ns: takes.as_nanos() as u64, server_cpu_ns: 1, ..Block::default() })
     }
 
-    /// As sweeps are: at least one, and what is cut is none.
+    /// At least one sweep; one that is cut short does not count.
     fn slices(
         &mut self,
         configurations: &[usize],
@@ -149,7 +149,6 @@ impl Subject for MadeUp {
     }
 }
 
-/// Remembers the times that it was told.
 #[derive(Default)]
 struct Told(Vec<Duration>);
 
@@ -166,7 +165,7 @@ impl Observer for Told {
     fn finished(&mut self) {}
 }
 
-/// What came of it: how long it took, its rounds, and whether it says that nothing was complete.
+/// Duration, number of rounds, and whether a warning says that nothing was complete.
 struct Came {
     took: Duration,
     rounds: usize,
@@ -236,7 +235,7 @@ fn on_a_busy_machine_rounds_are_fewer_and_the_time_is_kept() {
     assert!(came.took <= MS(22_000), "{:?}", came.took);
 }
 
-/// However long everything takes, measuring ends, keeps its time, and has a result where one fits.
+/// Measuring ends in time, and has a result where one fits, whatever the durations are.
 #[test]
 fn time_is_a_bound_whatever_the_machine_does() {
     let lengths = [MS(20), MS(400), MS(1_500), MS(4_000), MS(15_000), MS(90_000)];

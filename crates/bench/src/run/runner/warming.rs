@@ -12,13 +12,13 @@ use super::measuring::Run;
 use crate::run::schedule::Work;
 use crate::run::warm_up::warmed;
 
-/// A warm-up shorter than this is repeated with more work.
+/// Minimum length of a warm-up; shorter ones are repeated with more work.
 const WARM_UP_MIN: Duration = Duration::from_millis(120);
-/// Part of the time budget that the warm-ups may take.
+/// Maximum part of the time for warm-ups.
 const WARM_UP_BUDGET: f64 = 0.2;
 
 impl Run<'_, '_> {
-    /// Runs every configuration once: warm-up and timing. Returns seconds per request for each that passes.
+    /// Warms up and times every configuration once. Returns seconds per request for each that passes.
     pub(super) fn warm_up(&mut self) -> Result<BTreeMap<usize, f64>> {
         let configurations = &self.journal.record().configurations;
         let valid: Vec<usize> = (0..configurations.len()).filter(|index| configurations[*index].valid).collect();

@@ -10,17 +10,17 @@ use tlsdyno_servers::{Instance, Vigil};
 use super::SlicedPart;
 use crate::run::testbed::{Testbed, log_tail};
 
-/// So often processes may end while a server is looked at.
+/// Maximum number of processes that may end while a server is looked at.
 const ENDINGS_MAX: u32 = 20;
-/// By so much the account of a server may be ahead of its clocks, nanoseconds: where it is exact, and where it counts
-/// what has ended in ticks.
+/// Maximum excess of a server's account over its clocks, nanoseconds: where the account is exact, and where it counts
+/// ended processes in ticks.
 const SLACK_NS: u64 = 500_000;
 const SLACK_OF_TICKS_NS: u64 = 50_000_000;
 const COME_AND_GO: &str = "it has processes that come and go, as one for each connection";
 const WITHOUT_GROUP: &str = "only a control group tells what those use within milliseconds, and none can be made \
                              here: run tlsdyno as root, or compare in blocks (--slice 0)";
 
-/// A running server, as messages call it.
+/// A running server, with its name in messages.
 pub(super) struct Running<'a> {
     /// Its configuration in the testbed.
     pub(super) host: usize,
@@ -36,45 +36,43 @@ impl<'a> Running<'a> {
         Ok(Running { host, name, instance: instance.or_fault(Fault::Server)? })
     }
 
-    /// All CPU time that the server ever used. If all of it has died, that is the news.
+    /// CPU time of the server since its start, nanoseconds. Fails where all of it has died.
     pub(super) fn account_ns(&mut self) -> Result<u64> {
         let died = |_: &Instance, obituary: &str| format!("configuration \"{}\": {obituary}", self.name);
         self.instance.living_cpu_ns(died)
     }
 }
 
-/// A server at the moment when it last rested.
+/// A server at the moment of its last rest.
 struct Resting {
     clocks: Clocks,
     cpu_ns: u64,
-    /// When these clocks were first read: what they said, and the account of the whole server, which also has what
-    /// ended.
+    /// First reading of these clocks, and of the account of the whole server, which also includes ended processes.
     begun_ns: [u64; 2],
     /// No slice was measured by these clocks yet.
     is_new: bool,
-    /// Which of its processes a signal ends.
     vigil: Vigil,
 }
 
-/// The CPU time of servers.
+/// Reads the CPU time of servers.
 #[derive(Default)]
 pub(super) struct Accounts {
     resting: BTreeMap<usize, Resting>,
-    /// Servers whose processes come and go: their control groups' accounts tell what they use.
+    /// Servers whose processes come and go: the accounts of their control groups tell their CPU time.
     by_group: BTreeSet<usize>,
     /// CPU time between slices, nanoseconds.
     pub(super) late_ns: u64,
 }
 
 impl Accounts {
-    /// What tells the CPU time of a server.
+    /// Source of a server's CPU time.
     fn clocks(&self, server: &Running) -> Clocks {
         let by_group = self.by_group.contains(&server.host);
         let group = if by_group { server.instance.group_clock() } else { None };
         group.map_or_else(|| Clocks::Processes(ProcessClocks::new(server.instance.pids())), Clocks::Group)
     }
 
-    /// Looks at a server anew, by the processes that it has now, once it rests.
+    /// Reads the clocks of the processes that a server has now, once it rests.
     pub(super) fn rest_anew(&mut self, server: &mut Running) -> Result<u64> {
         for _ in 0..ENDINGS_MAX {
             let vigil = server.instance.watch();
@@ -89,7 +87,7 @@ impl Accounts {
         Err(Fault::Server.wrap(anyhow!("processes of the server of \"{name}\" end one after the other{log}")))
     }
 
-    /// The CPU time of a server that has rested since the last slice; what its clocks have gone on is late work.
+    /// CPU time of a server that has rested since the last slice; the increase of its clocks since then is late work.
     pub(super) fn before_slice(&mut self, server: &mut Running) -> Result<u64> {
         let resting = &self.resting[&server.host];
         let Some(now_ns) = resting.clocks.read_ns() else { return self.after_an_ending(server) };
@@ -97,7 +95,7 @@ impl Accounts {
         Ok(now_ns)
     }
 
-    /// The CPU time of a server once it rests after a slice; and why that is not all of it, if it is not.
+    /// CPU time of a server once it rests after a slice; and the reason why that is incomplete, if it is.
     pub(super) fn after_slice(&mut self, server: &mut Running) -> Result<(u64, Option<String>)> {
         let Some(cpu_ns) = self.resting[&server.host].clocks.at_rest_ns() else {
             let fault = "a process of the server ended in a slice".to_owned();
@@ -115,7 +113,7 @@ impl Accounts {
         Ok((cpu_ns, None))
     }
 
-    /// A process has ended: that its work is done is no death.
+    /// A process has ended: that is no death if its work is done.
     fn after_an_ending(&mut self, server: &mut Running) -> Result<u64> {
         server.account_ns()?;
         if let Some(mut before) = self.resting.remove(&server.host)
@@ -127,7 +125,7 @@ impl Accounts {
         self.rest_anew(server)
     }
 
-    /// Whether processes that its clocks do not know have worked since these were first read.
+    /// Processes that its clocks do not include have worked since the first reading.
     fn misses_processes(&self, server: &mut Running) -> Result<bool> {
         let Some(Resting { clocks, begun_ns: [clocks_ns, all_ns], .. }) = self.resting.get(&server.host) else {
             return Ok(false);
@@ -142,10 +140,8 @@ impl Accounts {
         Ok(all > seen + seen / 10 + slack_ns)
     }
 
-    /// Whether processes of a server came or went since it was looked at anew: what these did is not in its clocks.
-    ///
-    /// # Errors
-    /// They come and go, and nothing tells what they use.
+    /// Processes of a server came or went since the last new reading, whose work its clocks lack. Fails where they keep
+    /// coming and going, and nothing tells their CPU time.
     pub(super) fn has_changed(&mut self, server: &mut Running) -> Result<bool> {
         if self.clocks(server) != self.resting[&server.host].clocks {
             return Ok(true);

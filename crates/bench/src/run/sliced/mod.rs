@@ -22,32 +22,32 @@ use super::testbed::Testbed;
 use accounts::Accounts;
 pub use row::Bench;
 
-/// Fewest requests of a slice.
+/// Minimum number of requests of a slice.
 const SLICE_REQUESTS_MIN: u64 = 5;
-/// Wanted length of a round with slices: each has servers of its own, and after each it is looked whether intervals
-/// are narrow enough.
+/// Wanted duration of a round with slices: each has new servers, and after each the widths of the intervals are looked
+/// at.
 const SLICED_ROUND: Duration = Duration::from_secs(5);
-/// Rounds with slices that are planned at least.
+/// Minimum number of planned rounds with slices.
 pub const SLICED_ROUNDS_MIN: u32 = 8;
-/// Late work of more than this part of what was measured is told.
+/// Part of the measured CPU time above which late work is mentioned.
 const LATE_TOLD: f64 = 0.01;
 
-/// A failure, and of which configuration.
+/// A failure, with its configuration.
 pub type Failed = (usize, Error);
 
-/// Rounds with slices in so much time. Some may be cut for a sweep that takes long.
+/// Number of planned rounds with slices. Fewer may be measured, if a sweep takes long.
 pub fn sliced_rounds(time: Duration) -> u32 {
     ((time.as_secs_f64() / SLICED_ROUND.as_secs_f64()).round() as u32).max(SLICED_ROUNDS_MIN)
 }
 
-/// When slices are carried out.
+/// Time for slices.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeOfSlices {
     /// The start of the experiment.
     pub since: Instant,
-    /// About so long.
+    /// Approximate duration of slices.
     pub length: Duration,
-    /// Measuring ends then, within a sweep too.
+    /// End of measuring, even within a sweep.
     pub end: Instant,
 }
 
@@ -56,26 +56,23 @@ pub struct TimeOfSlices {
 pub struct SlicedPart {
     /// The configuration of the testbed that serves it.
     pub server: usize,
-    /// The part with the same server that all others of it are compared with.
+    /// The part with the same server with which its others are compared.
     pub host: usize,
-    /// Its name in messages.
     pub name: String,
 }
 
-/// What is looked at in slices besides CPU time. A configuration is told by its number in the experiment.
+/// Reads more than CPU time in slices. A configuration is identified by its index in the experiment.
 pub trait Watch {
-    /// What was seen of a slice.
     type Seen;
 
-    /// Gets ready for a row of slices; the server of this configuration rests.
+    /// Prepares for a row of slices; the server of this configuration rests.
     fn begin_row(&mut self, testbed: &mut Testbed, index: usize) -> Result<()>;
 
-    /// Gets ready for one slice.
     fn begin_slice(&mut self, _testbed: &Testbed, _index: usize) -> Result<()> {
         Ok(())
     }
 
-    /// Looks at a slice that has ended, of so much CPU time: why it does not count, and what was seen of it.
+    /// Reads a slice that has ended, with its CPU time. Returns why it does not count, if so, and the reading.
     fn end_slice(
         &mut self,
         testbed: &Testbed,
@@ -84,59 +81,56 @@ pub trait Watch {
         server_cpu_ns: u64,
     ) -> Result<(Option<String>, Self::Seen)>;
 
-    /// Adds what was seen of a slice that counts to its block.
+    /// Adds the reading of a slice that counts to its block.
     fn keep(&self, _block: &mut Block, _seen: Self::Seen) {}
 }
 
-/// What goes on over all slices of an experiment.
+/// State over all slices of an experiment.
 #[derive(Default)]
 pub struct Sweeps {
     parts: Vec<SlicedPart>,
-    /// Every visit to a server without modes is one slice, which counts: two builds are met cold alike, and the less
-    /// time passes between them, the less of what the machine does meanwhile is between them.
+    /// Every visit to a server without modes is one slice, which counts: two builds then both start cold, and little
+    /// time for changes of the machine passes between them.
     alternates: bool,
-    /// A sweep resumes sessions of the one before.
+    /// A sweep resumes sessions of the previous one.
     keeps_sessions: bool,
-    /// The works that sweeps walk through, over and over.
+    /// Work of consecutive sweeps, repeated.
     works: Vec<Work>,
     /// Wanted length of a slice, microseconds.
     slice_us: u64,
-    /// How long a request of a configuration took in its last slice, microseconds.
+    /// Duration of a request in the last slice of a configuration, microseconds.
     us_per_request: BTreeMap<usize, f64>,
     /// Number of the next sweep.
     next: u32,
-    /// Seconds that a request of the slowest configuration took before there were slices.
+    /// Seconds per request of the slowest configuration before there were slices.
     slowest: f64,
-    /// The time for all sweeps. Where less than [`FEW_ROUNDS`] whole ones fit into it they are short.
+    /// Time for all sweeps. Where less than [`FEW_ROUNDS`] whole ones fit into it, they are short.
     time: Duration,
-    /// Every configuration has as few slices in a sweep as can be.
+    /// A sweep has the minimum number of slices of every configuration.
     is_short: bool,
-    /// Sweeps that came to their end.
     complete: u32,
-    /// The stores of sessions have those of the servers that run; the next sweep fills them where they are new.
+    /// The stores have sessions of the running servers; otherwise the next sweep fills them.
     stores_are_filled: bool,
     accounts: Accounts,
-    /// Servers that came into the place of others for this round, and have done nothing yet.
+    /// Servers that replaced others for this round, and have done nothing yet.
     cold: BTreeSet<usize>,
-    /// Slices that were to count.
+    /// Number of slices that should count.
     pub measured: u64,
-    /// Those that do not.
+    /// Number of those that do not count.
     pub left_out: u64,
-    /// Why the last one does not.
+    /// Reason why the last one does not count.
     pub fault: String,
     /// CPU time within slices, nanoseconds.
     within_ns: u64,
 }
 
 impl Sweeps {
-    /// Of these configurations. `keeps_sessions`: a sweep resumes sessions of the one before; `alternates`: they are
-    /// builds of one server.
     pub fn new(parts: Vec<SlicedPart>, keeps_sessions: bool, alternates: bool) -> Sweeps {
         Sweeps { parts, keeps_sessions, alternates, ..Sweeps::default() }
     }
 
-    /// Chooses the work of slices, about so long, of a workload whose users have so many requests each.
-    /// `least_us`: no shorter than that; `users_min`: no fewer in a slice.
+    /// Chooses the work of slices of about the given duration, of a workload whose users have so many requests each.
+    /// `least_us`: minimum duration; `users_min`: minimum number of users in a slice.
     pub fn plan(
         &mut self,
         time: Duration,
@@ -153,7 +147,6 @@ impl Sweeps {
         self.works = pieces.into_iter().map(Work::from).collect();
     }
 
-    /// The servers of these configurations.
     fn stops(&self, testbed: &Testbed, configurations: &[usize]) -> Vec<Stop> {
         let mut by_host: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for &index in configurations {
@@ -165,8 +158,8 @@ impl Sweeps {
         by_host.into_iter().map(|(host, modes)| Stop { host, modes, is_untouched: is_untouched(host) }).collect()
     }
 
-    /// How long a short sweep of these configurations takes, as far as is known before the first. Where whole ones
-    /// would take too long, all are short.
+    /// Expected duration of a short sweep of these configurations, before the first one. Makes all sweeps short where
+    /// whole ones would take too long.
     pub fn expect(&mut self, testbed: &Testbed, configurations: &[usize]) -> Duration {
         let requests: u64 = self.works.iter().map(|work| work.piece.requests).sum();
         let each = self.slowest * requests as f64 / self.works.len().max(1) as f64;
@@ -181,20 +174,20 @@ impl Sweeps {
         takes(true)
     }
 
-    /// What is known once a sweep has taken so long.
+    /// Records the duration of a sweep.
     fn took(&mut self, length: Duration) {
         self.complete += 1;
         // One that was short says nothing of whole ones.
         self.is_short |= length * FEW_ROUNDS > self.time;
     }
 
-    /// About how long a slice of this work lasts.
+    /// Approximate duration of a slice of this work.
     fn length_of_slice(&self, index: usize, work: &Work) -> Duration {
         let us_per_request = self.us_per_request.get(&index).copied().unwrap_or(self.slowest * 1e6);
         Duration::from_secs_f64(us_per_request * work.piece.requests as f64 / 1e6)
     }
 
-    /// Puts the next servers of these configurations' pools into the place of those of the round before.
+    /// Replaces the servers of the previous round by the next ones of these configurations' pools.
     pub fn swap_servers(&mut self, testbed: &mut Testbed, indices: &BTreeSet<usize>) {
         self.stores_are_filled = false;
         for &index in indices {
@@ -204,13 +197,12 @@ impl Sweeps {
         }
     }
 
-    /// Whether the server of this configuration of the testbed came into the place of another and was not warm yet; it
-    /// is from now on.
+    /// The server of this configuration of the testbed replaced another and was not warm yet; marks it as warm.
     pub fn was_cold(&mut self, host: usize) -> bool {
         self.cold.remove(&host)
     }
 
-    /// What the reader must know of slices after the last one.
+    /// Warning after the last slice.
     pub fn late_work(&self) -> Option<Warning> {
         let part = self.accounts.late_ns as f64 / self.within_ns.max(1) as f64;
         let what = format!("{:.1} % of the servers' CPU time fell between slices", part * 100.0);

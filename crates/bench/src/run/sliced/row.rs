@@ -17,28 +17,25 @@ use crate::run::sweep::{Position, Stop, order};
 use crate::run::testbed::log_tail;
 use crate::run::verify::{death, is_dead, verify_requests};
 
-/// So many sweeps that count are made for each row whatever time they take, within the bound of measuring.
+/// Minimum number of counted sweeps for each row, within the bound of measuring.
 const SWEEPS_LEAST: u32 = 1;
-/// So long a slice makes up for a cold start: what the first 15 ms cost more is a fiftieth of it then.
+/// Length of a slice that makes up for a cold start: the excess of the first 15 ms is then a fiftieth of it.
 const LONG_SLICE: Duration = Duration::from_millis(150);
-/// So long a server's hits are dearer after another server had the CPU (docs/METHODOLOGY.md, "Slices").
+/// Time for which a server's hits cost more after another server had the CPU (docs/METHODOLOGY.md, "Slices").
 const COLD: Duration = Duration::from_millis(15);
-/// Most slices that do not count for that.
 const LEAD_IN_MAX: usize = 8;
-/// What to do about slices that are not counted.
+/// Remedy text for slices that are not counted.
 const LEFT_OUT_SLICES: &str = "These slices are left out";
 
-/// What slices are carried out on.
+/// Everything that slices need.
 pub struct Bench<'a, W> {
-    /// The servers.
     pub testbed: &'a mut Testbed,
-    /// The load on them.
     pub load: &'a mut LoadProcess,
-    /// What goes on over all rows.
+    /// State over all rows of slices.
     pub sweeps: &'a mut Sweeps,
-    /// What is looked at besides.
+    /// Reads more than CPU time.
     pub watch: &'a mut W,
-    /// What a server of so many workers does untimed when it was just started.
+    /// Untimed work of a server with so many workers that was just started.
     pub warm_up: &'a dyn Fn(u32) -> Work,
 }
 
@@ -48,17 +45,15 @@ struct Row<'a, W> {
     blocks: BTreeMap<usize, Block>,
 }
 
-/// How a sweep ended.
 enum End {
     Complete,
     Interrupted,
-    /// The time of measuring was up.
     OutOfTime,
 }
 
 impl<W: Watch> Bench<'_, W> {
-    /// Measures whole sweeps of these configurations, after what servers that were just started need to get warm. A
-    /// block for each that has anything to say: its slices and their sums.
+    /// Measures whole sweeps of these configurations, after the warm-up of servers that were just started. Returns a
+    /// block for each configuration with results: its slices and their sums.
     pub fn measure(
         self,
         configurations: &[usize],
@@ -84,12 +79,11 @@ impl<W: Watch> Bench<'_, W> {
 }
 
 impl<W: Watch> Row<'_, W> {
-    /// Whether measuring is over.
     fn is_over(&self) -> bool {
         Instant::now() >= self.time.end
     }
 
-    /// Warms a server up that was just started, and waits until it rests.
+    /// Warms up a server that was just started, and waits until it rests.
     fn begin(&mut self, host: usize) -> Result<()> {
         let server = self.bench.sweeps.parts[host].server;
         if self.bench.sweeps.was_cold(self.bench.testbed.host(server)) {
@@ -135,7 +129,7 @@ impl<W: Watch> Row<'_, W> {
         Ok(())
     }
 
-    /// Whether each of them has a slice.
+    /// Each configuration has a slice.
     fn has_all(&self, configurations: &[usize]) -> bool {
         configurations.iter().all(|index| self.blocks.get(index).is_some_and(|block| !block.slices.is_empty()))
     }
@@ -168,7 +162,7 @@ impl<W: Watch> Row<'_, W> {
         Ok(End::Complete)
     }
 
-    /// One slice: from rest to rest. The one that Ctrl-C cut, which the load process gets too, is none.
+    /// One slice, from rest to rest. A slice that Ctrl-C cut does not count, as the load process gets the signal too.
     fn slice(&mut self, position: &Position, counts: bool, work: &Work, sweep_number: u32) -> Result<()> {
         let index = position.configuration;
         let Bench { testbed, load, sweeps, watch, .. } = &mut self.bench;
@@ -209,7 +203,7 @@ impl<W: Watch> Row<'_, W> {
         Ok(())
     }
 
-    /// Adds a slice to the block of its configuration; `seen`: it counts, unless it has a fault.
+    /// Adds a slice to the block of its configuration. With `seen` it counts, unless it has a fault.
     fn add(&mut self, index: usize, slice: Slice, outcome: Outcome, fault: Option<String>, seen: Option<W::Seen>) {
         let block = self.blocks.entry(index).or_default();
         for (kind, count) in &outcome.errors {
@@ -228,10 +222,8 @@ impl<W: Watch> Row<'_, W> {
         self.bench.watch.keep(block, seen);
     }
 
-    /// Slices of a server whose processes came or went do not count.
-    ///
-    /// # Errors
-    /// They come and go, and nothing tells what they use.
+    /// Drops slices of a server whose processes came or went. Fails where they keep doing so, and nothing tells their
+    /// CPU time.
     fn drop_if_workers_changed(&mut self) -> Result<(), Failed> {
         let Bench { testbed, sweeps, .. } = &mut self.bench;
         let mut changed: BTreeMap<usize, bool> = BTreeMap::new();
@@ -252,9 +244,9 @@ impl<W: Watch> Row<'_, W> {
     }
 }
 
-/// How often the users of a slice take their turns. Without handshakes the same requests take a tenth of the time, most
-/// of which a server spends on waking up and on reading its first events one by one; so these are repeated until the
-/// slice is as long as it is to be. With handshakes a second turn would find the sessions of the first.
+/// Repetitions of the users of a slice. Without handshakes the same requests take a tenth of the time, mostly for
+/// waking up and reading first events, so they are repeated up to the length of a slice. With handshakes a repetition
+/// would find the sessions of the first.
 fn laps(testbed: &Testbed, sweeps: &Sweeps, index: usize, work: &Work) -> u64 {
     let model = &testbed.servers[sweeps.parts[index].server].model;
     if !model.plain_http && !model.noop.contains(Stage::Setup) {

@@ -10,8 +10,8 @@ use super::Testbed;
 use crate::run::recording::{self, Recording};
 
 impl Testbed {
-    /// Gives a configuration what its stages need of real handshakes: recorded on an untouched server with the same TLS
-    /// settings, which runs for this only.
+    /// Gives a configuration the parts of real handshakes that its stages need: recorded on an untouched server with
+    /// the same TLS settings, which runs for this only.
     pub(super) fn give_recording(&mut self, index: usize) -> Result<()> {
         let key = (self.servers[index].tls.clone(), self.servers[index].spec.library.clone());
         let known = self.recordings.iter().find(|(of, _)| *of == key).map(|(_, recording)| recording.clone());
@@ -48,7 +48,7 @@ impl Testbed {
         Ok(recording)
     }
 
-    /// Makes the universal session of a perfect cache: the first connection that its server has in its life.
+    /// Makes the universal session of a perfect cache, by the first connection in the life of its server.
     pub fn make_universal(&mut self, index: usize) -> Result<()> {
         let (resumable, (request, _)) = (self.can_resume(index), self.preflight_request());
         let server = &mut self.servers[index];

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// The others like the running one.
+/// Further servers like the running one.
 #[derive(Debug)]
 pub struct ServerPool<T> {
     unmeasured: VecDeque<T>,
     measured: Vec<T>,
-    /// The running one has been measured.
     running_is_measured: bool,
 }
 
@@ -18,23 +17,22 @@ impl<T> Default for ServerPool<T> {
 }
 
 impl<T> ServerPool<T> {
-    /// Adds new ones.
     pub fn add(&mut self, new: impl IntoIterator<Item = T>) {
         self.unmeasured.extend(new);
     }
 
-    /// Those that were not measured yet.
+    /// Number of servers that were not measured yet.
     pub fn unmeasured(&self) -> usize {
         self.unmeasured.len()
     }
 
-    /// The running one has been measured, and will not be running again.
+    /// The running server was measured, and will not run again.
     pub fn running_is_measured(&mut self) {
         self.running_is_measured = true;
     }
 
-    /// Puts one that was not measured into the place of the running one, which waits for its turn if it was not
-    /// measured itself. Returns whether there was one.
+    /// Replaces the running server by one that was not measured. The running one joins the pool if it was not measured
+    /// either. Returns whether there was one.
     pub fn swap_in(&mut self, running: &mut Option<T>) -> bool {
         let Some(next) = self.unmeasured.pop_front() else { return false };
         let before = running.replace(next);
@@ -45,12 +43,11 @@ impl<T> ServerPool<T> {
         true
     }
 
-    /// Takes those out that are no longer needed.
+    /// Removes the servers that are no longer needed.
     pub fn take_measured(&mut self) -> Vec<T> {
         std::mem::take(&mut self.measured)
     }
 
-    /// Takes all out.
     pub fn take_all(&mut self) -> Vec<T> {
         self.measured.drain(..).chain(self.unmeasured.drain(..)).collect()
     }

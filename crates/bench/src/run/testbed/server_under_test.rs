@@ -21,69 +21,65 @@ use crate::run::request::TIME_LIMIT_COUNTED;
 
 /// One configuration with its server.
 pub struct ServerUnderTest {
-    /// What it is.
     pub model: ConfigurationModel,
-    /// The configuration in whose server it is a mode; `None`: it has a server of its own. A mode has neither
-    /// provider nor shim nor instance itself.
+    /// The configuration in whose server it is a mode; `None`: it has its own server. A mode has no provider, shim or
+    /// instance itself.
     pub host: Option<usize>,
-    /// The configuration that it is on a machine, in the same server.
+    /// The configuration of which it is a variant on a machine, in the same server.
     pub base: Option<usize>,
-    /// Where its server runs.
     pub placement: Placement,
-    /// Servers that its server needs beside it run on the load's CPU.
+    /// Servers beside its server run on the load's CPU.
     pub companion_shares_load: bool,
-    /// Its emulated hardware in words, if anything is emulated.
+    /// Emulated hardware in words, if any.
     pub hardware: Option<String>,
-    /// What replaces or doubles stages in the server.
+    /// Libraries that replace or double stages in the server.
     pub instruments: Instruments,
     /// The profiler in the server.
     pub profiling: Option<Profiling>,
-    /// A session of another server, which a perfect cache must not take.
+    /// A session of another server, which a perfect cache must refuse.
     pub foreign_session: Option<Session>,
-    /// It asks others over TLS for what it answers: what its libraries count is not of clients' connections only.
+    /// The server is a TLS client too: its libraries' counters include connections to others.
     pub is_tls_client: bool,
-    /// The TLS settings that its handshakes have.
+    /// Settings of its handshakes.
     pub(super) tls: Tls,
-    /// What its handshakes must come to.
+    /// Required results of its handshakes.
     pub asked: Asked,
-    /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<Settings>,
     pub(super) spec: ServerSpec,
-    /// The running server, if it runs.
     pub instance: Option<Instance>,
-    /// More servers like it.
+    /// Further servers like the running one.
     pub(in crate::run) pool: ServerPool<Instance>,
     pub(super) address: SocketAddr,
 }
 
 impl ServerUnderTest {
-    /// What this configuration computes twice.
+    /// Stages that this configuration computes twice.
     pub fn doubled(&self) -> Doubled {
         doubled_by(&self.model)
     }
 
-    /// What must be mapped in every worker: what it is, and its library.
+    /// Libraries that must be mapped in every worker, each with its name in messages.
     pub fn libraries(&self) -> Vec<(&'static str, PathBuf)> {
         let profiler = self.profiling.iter().map(|profiling| ("profiler", profiling.library_path().to_owned()));
         self.instruments.libraries().into_iter().chain(profiler).collect()
     }
 
-    /// Whether anything is in its server that sees handshakes.
+    /// A library in its server sees handshakes.
     pub fn is_instrumented(&self) -> bool {
         !self.libraries().is_empty()
     }
 
-    /// How long it has for an answer: under valgrind longer, which it runs under where it runs under anything.
+    /// Timeout of an answer: longer under valgrind, the only program under which servers run.
     pub fn time_limit(&self) -> Duration {
         if self.spec.under.is_empty() { TIME_LIMIT } else { TIME_LIMIT_COUNTED }
     }
 
-    /// Whether its client knows the sizes of flights.
+    /// Its client knows the sizes of flights.
     pub(super) fn has_scripts(&self) -> bool {
         self.settings.as_ref().is_some_and(|settings| settings.scripts.is_some())
     }
 
-    /// Whether something of real handshakes must be known before it is measured.
+    /// A real handshake must be recorded before it is measured.
     pub(super) fn needs_recording(&self) -> bool {
         let stages = self.model.noop;
         [Stage::SessionCache, Stage::Handshake, Stage::RoundTrip].into_iter().any(|stage| stages.contains(stage))
@@ -108,26 +104,25 @@ impl ServerUnderTest {
         group.or_else(|| certificate.is_post_quantum().then(|| format!("certificate {certificate}")))
     }
 
-    /// Lets its server be profiled, from its next start on.
+    /// Profiles its server from its next start on.
     pub fn profile_with(&mut self, profiling: Profiling) {
         self.spec.handed = std::mem::take(&mut self.spec.handed).and(profiling.handed());
         self.profiling = Some(profiling);
     }
 
-    /// Lets its server write down the steps of its handshakes, from its next start on.
+    /// Makes its server write down the steps of its handshakes, from its next start on.
     pub fn stamp_with(&mut self, shim: ShimInjection) {
         self.spec.handed = std::mem::take(&mut self.spec.handed).and(shim.handed());
         self.instruments.shim = Some(shim);
     }
 
-    /// Lets its server run under another program, given with its arguments, from its next start on. It writes to this
-    /// directory.
+    /// Runs its server under another program with these arguments, from its next start on. It writes to this directory.
     pub fn run_under(&mut self, program: Vec<OsString>, writes: &Path) {
         self.spec.under = program;
         self.spec.writable.push(writes.to_owned());
     }
 
-    /// Where `instance` serves what this configuration measures.
+    /// Address on which `instance` serves this configuration.
     pub(super) fn address_of(&self, instance: &Instance) -> SocketAddr {
         let plain = self.model.plain_http.then(|| instance.plain_address()).flatten();
         plain.unwrap_or_else(|| instance.address())

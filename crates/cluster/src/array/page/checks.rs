@@ -23,7 +23,6 @@ const QUOTA_AGREES: f64 = 1.05;
 /// Behind the dispatcher as many sessions are to be accepted as with shared keys, to so many percentage points.
 const ACCEPTED_AGREES: f64 = 2.0;
 
-/// The checks, each with what it found.
 pub fn section(summary: &ArraySummary) -> Section {
     let mut items: Vec<Item> = [pages(summary), scale(summary), quotas(summary)].into_iter().flatten().collect();
     items.extend(summary.lines.iter().filter_map(both_ways));
@@ -132,7 +131,7 @@ fn linear(summary: &ArraySummary) -> Vec<Item> {
     all.filter(|line| line.proxies > 1).filter_map(of_line).collect()
 }
 
-/// Of two estimates of one number: each in the other's interval, or apart, or neither.
+/// How two estimates of one number lie: each in the other's interval, or apart, or neither.
 fn both(one: Estimate, other: Estimate) -> Lies {
     let within = |value: f64, of: Estimate| Lies::new([value, value], of.interval()) == Lies::Within;
     let is_known = |of: Estimate| of.low.is_finite() && of.high.is_finite();
@@ -143,12 +142,11 @@ fn both(one: Estimate, other: Estimate) -> Lies {
     }
 }
 
-/// A range to either side of a number, by a part of it.
 fn about(number: f64, part: f64) -> [f64; 2] {
     [number * (1.0 - part), number * (1.0 + part)]
 }
 
-/// The dispatcher keeps what shared keys keep.
+/// Behind the dispatcher as many sessions have to be accepted as with shared ticket keys.
 fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
     let all = offering(summary);
     let shared = all.iter().filter(|(line, ..)| line.spread == Spread::SharedKeys);
@@ -172,11 +170,9 @@ fn same_as_shared(summary: &ArraySummary) -> Vec<Item> {
     shared.filter_map(of_shared).collect()
 }
 
-/// A published half serving point.
 struct PublishedHalf {
     proxies: f64,
     percent: f64,
-    /// Full handshakes a second there.
     full_per_second: f64,
 }
 

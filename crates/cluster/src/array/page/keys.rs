@@ -40,7 +40,6 @@ pub fn sentence(summary: &ArraySummary) -> Option<String> {
     Some(format!("Of the sessions offered again {} proxies accept {}.", last.proxies, each.join(", ")))
 }
 
-/// The table.
 pub fn section(summary: &ArraySummary) -> Option<Section> {
     let all = offering(summary);
     let rows = Rows::new(&all)

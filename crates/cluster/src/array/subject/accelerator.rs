@@ -13,7 +13,6 @@ use tlsdyno_tls::{Stage, StageSet};
 /// What a proxy with an accelerator, and its clients, have off: the operation that takes place elsewhere.
 pub const OFF: StageSet = StageSet::NONE.with(Stage::Authentication);
 
-/// The accelerators of all proxies.
 pub struct Accelerators {
     model: ConfigurationModel,
     hardware: Hardware,
@@ -24,9 +23,6 @@ pub struct Accelerators {
 impl Accelerators {
     /// Of proxies under this quota. `key` is their private key, whose rate is measured on `cpu` where the accelerator
     /// is declared by it.
-    ///
-    /// # Errors
-    /// The key cannot be read.
     pub fn of(accelerator: &Accelerator, speed: f64, key: &Path, cpu: usize) -> Result<Accelerators> {
         let model = ConfigurationModel {
             accelerator: Some(accelerator.clone()),
@@ -37,9 +33,6 @@ impl Accelerators {
     }
 
     /// The proxy with an accelerator of its own. `directory`: where its library is to be, which does not exist yet.
-    ///
-    /// # Errors
-    /// The library cannot be written.
     pub fn fitted(&self, spec: ServerSpec, directory: &Path) -> Result<(ServerSpec, Injection)> {
         make_private(directory)?;
         let injection = Injection::with_hardware(directory, OFF, self.hardware)?;
@@ -48,15 +41,11 @@ impl Accelerators {
         Ok((spec, injection))
     }
 
-    /// Keeps what is in the machine of this number.
     pub fn keep(&mut self, machine: usize, injection: Injection) {
         self.injections.push((machine, injection));
     }
 
     /// What the accelerator of a machine has counted; `None`: it has none.
-    ///
-    /// # Errors
-    /// The memory shared with the proxy cannot be read.
     pub fn counters(&self, machine: usize) -> Result<Option<Counters>> {
         let found = self.injections.iter().find(|of| of.0 == machine);
         found.map(|(_, injection)| injection.counters()).transpose()
@@ -64,9 +53,6 @@ impl Accelerators {
 
     /// Checks that all workers of a proxy have its library, and that its one full handshake since `before` was one
     /// operation of its accelerator. Says what was seen.
-    ///
-    /// # Errors
-    /// Which of that is not so.
     pub fn check(&self, machine: usize, proxy: &Instance, before: Counters) -> Result<String> {
         let (_, injection) = self.injections.iter().find(|of| of.0 == machine).context("it has no accelerator")?;
         proxy.of_living_workers(|pids| tlsdyno_servers::require_mapped(pids, injection.library_path()))?;
@@ -82,7 +68,6 @@ impl Accelerators {
         Ok(())
     }
 
-    /// What they are, for the manifest.
     pub fn told(&self) -> Option<String> {
         let engines = self.hardware.accelerator?;
         Some(format!("in each proxy an emulated {}", engines.describe(workers(&self.model))))

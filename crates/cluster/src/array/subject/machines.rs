@@ -49,7 +49,6 @@ pub fn wanted(experiment: &ArrayExperiment) -> Wanted<'_> {
     }
 }
 
-/// The placement in words, for the manifest.
 pub fn description(placement: &Placement, experiment: &ArrayExperiment) -> String {
     let proxies = match placement.machines[1..] {
         [] => "no proxies".to_owned(),
@@ -63,7 +62,6 @@ pub fn description(placement: &Placement, experiment: &ArrayExperiment) -> Strin
 /// Everything that is up while blocks are measured.
 pub struct Machines<'a> {
     experiment: &'a ArrayExperiment,
-    /// What a page costs.
     pub scale: PageScale,
     /// What was checked of all machines, a sentence each.
     checks: Vec<String>,
@@ -71,9 +69,7 @@ pub struct Machines<'a> {
     pub first: usize,
     /// What their proxies have besides; `None`: nothing, as while handshakes are measured that pages are scaled by.
     pub accelerators: Option<Accelerators>,
-    /// How each place of the experiment is reached.
     pub routes: Vec<Route>,
-    /// The machines themselves.
     pub testbed: Testbed,
 }
 
@@ -114,7 +110,6 @@ impl<'a> Machines<'a> {
         Ok(machines)
     }
 
-    /// The server's and the proxies' TLS settings.
     fn tls(&self, keys: TicketKeys) -> Tls {
         Tls { ticket_keys: Some(keys), ..self.experiment.tls.clone() }
     }
@@ -272,9 +267,6 @@ impl<'a> Machines<'a> {
     }
 
     /// Starts the load process for all places.
-    ///
-    /// # Errors
-    /// It does not start, or workers do not come.
     pub fn start_load(&self, places: &[ArrayPlace]) -> Result<LoadProcess> {
         let array = &self.experiment.array;
         let by_connections = array.by == ReuseAxis::Connections;

@@ -14,7 +14,7 @@ use crate::several_machines::testbed::Usage;
 /// A quota is in force up to this part more: the kernel ends a turn at its next tick and takes the rest from the next
 /// period, so that a block may hold a period more.
 const QUOTA_TOLERANCE: f64 = 0.05;
-/// The same in time, nanoseconds.
+/// Time by which a quota may be exceeded in a block however short it is, nanoseconds.
 const QUOTA_SLACK_NS: f64 = 2e7;
 
 /// Checks one block. `used`: CPU times of the block.

@@ -17,7 +17,6 @@ use super::{by_traffic, latency_phase};
 use crate::cluster::cell::PLAIN_HTTP;
 use crate::cluster::summary::{CellSummary, ClusterSummary};
 
-/// All charts, in the order of the page.
 pub fn all(summary: &ClusterSummary) -> Vec<Chart> {
     if summary.has_one_server() {
         return latency_panels(summary);

@@ -13,7 +13,6 @@ const SATURATION_AGREES: f64 = 0.05;
 /// The median latency at light load may differ from that of one client alone by this part.
 const LIGHT_AGREES: f64 = 0.10;
 
-/// The checks, each with what it found. `None` where there are none.
 pub fn section(summary: &ClusterSummary) -> Option<Section> {
     let items: Vec<Item> = summary.checks.iter().flat_map(items).collect();
     let note = format!(

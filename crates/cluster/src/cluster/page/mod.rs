@@ -24,7 +24,6 @@ use crate::cluster::file::ClusterExperiment;
 use crate::cluster::load_checks::DUE_PHASE;
 use crate::cluster::summary::{Against, CellSummary, ClusterSummary};
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &ClusterSummary) -> Document {
     let parts: Vec<(String, Vec<String>)> = summary.cells.iter().map(own_warnings).collect();
     let mut warnings = circumstances::texts(&summary.warnings, parts.iter().map(|(name, texts)| (name, texts)));
@@ -65,7 +64,6 @@ fn unserved(summary: &ClusterSummary) -> Option<String> {
     }
 }
 
-/// Servers, protocol and dispatchers in a sentence.
 fn setting(record: &Record) -> Option<Section> {
     let manifest = &record.manifest;
     let cluster = manifest.hardware.get("cluster")?;
@@ -108,7 +106,6 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     (!cells.is_empty()).then(|| section.rows(rows).notes([note]))
 }
 
-/// What the paper says beside ours. `None` without a paper.
 fn paper(summary: &ClusterSummary) -> Option<Section> {
     let paper = summary.paper.as_ref()?;
     let point = |(reuse, _, latency): (&str, &str, PublishedNumber)| {
@@ -159,7 +156,6 @@ fn bounds(summary: &ClusterSummary) -> impl Iterator<Item = String> {
     behind.into_iter().chain(bound)
 }
 
-/// The table of all cells, those of one traffic below each other.
 fn table(summary: &ClusterSummary) -> Section {
     let is_undecided = |cell: &CellSummary| {
         let against = cell.against.as_ref().map(|against| against.hits_per_second.direction);
@@ -216,7 +212,6 @@ fn by_traffic(summary: &ClusterSummary) -> Vec<&CellSummary> {
     cells
 }
 
-/// The phase whose latency is shown.
 fn latency_phase(cell: &CellSummary) -> &'static str {
     if cell.cell.rate_per_s.is_some() { DUE_PHASE } else { "whole_response" }
 }
@@ -287,7 +282,6 @@ fn by_time_out(summary: &ClusterSummary) -> Option<String> {
         .then(|| format!("Of the sessions offered again the dispatcher keeps {}.", each.join(", ")))
 }
 
-/// What one server does at most, by reuse.
 fn saturations(summary: &ClusterSummary) -> String {
     let mut most: Vec<&CellSummary> = Vec::new();
     for cell in summary.cells.iter().filter(|cell| cell.is_point() && cell.measured.blocks > 0) {

@@ -18,7 +18,6 @@ use crate::several_machines::testbed::{Route, Start, Testbed, server};
 pub struct Group {
     /// `None`: plain HTTP.
     pub sharing: Option<Sharing>,
-    /// The machines.
     pub backends: Vec<usize>,
     /// What all of them need: a server that keeps their sessions, a database.
     behind: Vec<usize>,
@@ -71,18 +70,12 @@ impl Group {
     }
 
     /// Passes over what was logged so far.
-    ///
-    /// # Errors
-    /// A log cannot be read.
     pub fn skip_logs(&mut self) -> Result<()> {
         self.logs.iter_mut().try_for_each(Logs::skip)
     }
 
     /// What each backend was asked for since, once they have logged `requests`, by these caches. `None`: they log
     /// nothing, or not so many.
-    ///
-    /// # Errors
-    /// A log cannot be read.
     pub fn locality(&mut self, caches: &mut [Cache], requests: u64) -> Result<Option<Vec<Locality>>> {
         let Some(logs) = &mut self.logs else { return Ok(None) };
         let Some(texts) = logs.lines_of(requests)? else { return Ok(None) };
@@ -93,15 +86,12 @@ impl Group {
 /// A cell with its dispatchers and front ends, which are its own: a dispatcher evens out what it did before, so that
 /// with a common one the traffic of one block would decide where the next one's connections go.
 pub struct CellUnderTest {
-    /// The cell.
     pub cell: Cell,
     /// What was checked of it before measuring, a sentence each.
     pub checks: Vec<String>,
-    /// The number of its group.
     pub group: usize,
     /// TLS as its clients meet it; `None`: plain HTTP.
     pub tls: Option<Tls>,
-    /// Its dispatchers, front ends and servers.
     pub route: Route,
     /// The computed cache of each backend; none where the servers do not log what they are asked for.
     pub caches: Vec<Cache>,

@@ -17,32 +17,23 @@ use tlsdyno_traffic::trace::ServedWorkload;
 
 /// How long servers may take to log the last requests of a block.
 const LOGGED_WITHIN: Duration = Duration::from_secs(10);
-/// Pause between two looks at the logs.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// The access logs of the backends of one cluster.
 #[derive(Debug, Default)]
 pub struct Logs(Vec<GrowingLog>);
 
 impl Logs {
-    /// Of servers that log their requests to these files.
     pub fn new<'a>(files: impl Iterator<Item = &'a Path>) -> Logs {
         Logs(files.map(|file| GrowingLog::new(file.to_owned())).collect())
     }
 
     /// Passes over what was logged so far.
-    ///
-    /// # Errors
-    /// A log cannot be read.
     pub fn skip(&mut self) -> Result<()> {
         self.0.iter_mut().try_for_each(|log| log.new_lines().map(drop))
     }
 
     /// The new lines of each log as soon as there are `requests` of them in all. `None`: there are not so many, or
     /// more.
-    ///
-    /// # Errors
-    /// A log cannot be read.
     pub fn lines_of(&mut self, requests: u64) -> Result<Option<Vec<String>>> {
         let mut texts = vec![String::new(); self.0.len()];
         let look = || -> Result<u64> {
@@ -75,7 +66,6 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty one of so many bytes.
     pub fn new(capacity_bytes: u64) -> Cache {
         Cache { capacity_bytes, used_bytes: 0, objects: HashMap::new(), by_age: BTreeMap::new(), requests: 0 }
     }

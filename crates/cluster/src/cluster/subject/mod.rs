@@ -63,7 +63,6 @@ pub fn run(experiment: &ClusterExperiment, stop: &AtomicBool, observer: &mut dyn
     })
 }
 
-/// The cells of a cluster.
 struct Cluster<'a> {
     experiment: &'a ClusterExperiment,
     load: LoadProcess,
@@ -225,7 +224,6 @@ impl Subject for Cluster<'_> {
     }
 }
 
-/// Starts the load process for all cells.
 fn start_load(
     experiment: &ClusterExperiment,
     testbed: &Testbed,

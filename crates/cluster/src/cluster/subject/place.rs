@@ -15,7 +15,6 @@ fn machines(experiment: &ClusterExperiment) -> String {
     of(backends, "backend") + &front_ends.unwrap_or_default()
 }
 
-/// What a cluster asks of the CPUs.
 pub fn wanted(experiment: &ClusterExperiment) -> Wanted<'_> {
     Wanted {
         measure: &experiment.measure,
@@ -33,7 +32,6 @@ pub fn wanted(experiment: &ClusterExperiment) -> Wanted<'_> {
     }
 }
 
-/// The placement in words, for the manifest.
 pub fn description(placement: &Placement, experiment: &ClusterExperiment) -> String {
     let load = place_of_load(experiment.workers.as_ref(), placement.load);
     let has_addresses = experiment.has_addresses();

@@ -13,7 +13,6 @@ use crate::primitives::file::{Algorithm, AlgorithmKind};
 /// The installed program, with the server's library in place of its own.
 #[derive(Debug)]
 pub struct OpensslSpeed {
-    /// Where the library is.
     directory: PathBuf,
     cpu: usize,
 }

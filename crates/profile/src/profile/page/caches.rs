@@ -9,13 +9,11 @@ use crate::profile::caches::{CacheModel, OnProcessor, PROCESSORS};
 use crate::profile::file::Handshakes;
 use crate::profile::summary::ProfileSummary;
 
-/// The sections, for every kind of handshake; none where no caches were simulated.
 pub fn sections(summary: &ProfileSummary) -> Vec<Section> {
     let checked = summary.caches.first().map(|(_, model)| check(model));
     checked.into_iter().chain(summary.caches.iter().map(|(kind, model)| table(*kind, model))).collect()
 }
 
-/// The model beside the times of calls.
 fn check(model: &CacheModel) -> Section {
     let percent = |predicted: f64, timed: f64| format_percent((predicted / timed - 1.0) * 100.0);
     let rows = Rows::new(&model.stages)
@@ -68,7 +66,7 @@ fn table(kind: Handshakes, model: &CacheModel) -> Section {
     Section::titled("", title).text(trend(kind, model)).rows(rows).notes([assumed])
 }
 
-/// Whether a faster processor brings TLS and plain HTTP together.
+/// Says whether a faster processor brings TLS and plain HTTP together.
 fn trend(kind: Handshakes, model: &CacheModel) -> String {
     let trend = model.trend_ratio;
     let said = match () {

@@ -12,7 +12,6 @@ use crate::profile::summary::{KindSummary, ProfileSummary};
 /// Height of a bar with its distance to the next, pixels.
 const BAR_HEIGHT: usize = 44;
 
-/// All of them.
 pub fn all(summary: &ProfileSummary) -> Vec<Chart> {
     let parts = |kind: &KindSummary| {
         let stages = kind.stages.iter().map(|stage| (stage_name(stage), stage.timed_ns.value));

@@ -16,10 +16,9 @@ use crate::profile::ProfileRecord;
 use crate::profile::file::Handshakes;
 use crate::profile::summary::{KindSummary, ProfileSummary, StageSummary};
 
-/// Why nothing has an interval.
+/// Reason why no number has an interval.
 const TOO_SHORT: &str = "too few rounds were measured, so give more --time";
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &ProfileSummary) -> Document {
     let mut sections = vec![setting(record)];
     sections.push(Section::default().on(Medium::Page).charts(charts::all(summary)));
@@ -42,7 +41,6 @@ fn setting(record: &Record) -> Section {
     Section::default().text(format!("{}, {tls}.", server_text(manifest)))
 }
 
-/// The names of a row of stages.
 pub(super) fn stage_name(summary: &StageSummary) -> String {
     let names: Vec<String> = summary.stages.iter().map(|stage| stage_label(stage.name())).collect();
     capitalised(&names.join(" and "))
@@ -59,7 +57,6 @@ fn title(kind: &KindSummary) -> String {
     }
 }
 
-/// The table of stages of one kind of handshake.
 fn stages(kind: &KindSummary) -> Section {
     let whole = kind.cpu_ns.value;
     // Parts of a hit mean nothing where the times of calls cannot be right.
@@ -85,12 +82,11 @@ fn stages(kind: &KindSummary) -> Section {
     Section::titled("", title(kind)).rows(rows).notes(costs(kind))
 }
 
-/// Whether anything was seen of a stage.
+/// The stage had calls, or was removed.
 fn occurs(stage: &StageSummary) -> bool {
     stage.timed_ns.value > 0.0 || stage.removed_ns.is_some()
 }
 
-/// What profiling itself costs.
 fn costs(kind: &KindSummary) -> Vec<String> {
     let whole = kind.cpu_ns.value;
     let told = |of: Estimate| {
@@ -126,7 +122,6 @@ fn meaning(summary: &ProfileSummary) -> Section {
     )])
 }
 
-/// The classes of functions of one kind of handshake.
 fn classes(kind: &KindSummary) -> Section {
     let rows = Rows::new(&kind.classes)
         .words("function", |class| class.name.replace('_', " "))
@@ -167,7 +162,7 @@ pub fn answer(summary: &ProfileSummary) -> String {
     if told.is_empty() { "No slice was usable, so that nothing can be said.".to_owned() } else { told.join(" ") }
 }
 
-/// A part of a hit with the widest interval that both allow, or that it is not known.
+/// In per cent, with the widest interval that both allow; or that it is not known.
 fn part_of(of: Estimate, whole: Estimate) -> String {
     let part = of.divided_by(whole).scaled(100.0);
     match part.half_width().is_finite() && part.low <= part.high && whole.low > 0.0 {

@@ -13,31 +13,29 @@ use tlsdyno_report::rows::Rows;
 use super::percent_of;
 use crate::profile::summary::{KindSummary, SampledSummary, Spent};
 
-/// Parts of an area that cost less than this part of a hit are told together.
+/// Parts of an area below this part of a hit are shown as one row.
 const PART_LEAST: f64 = 0.002;
-/// Instructions per nanosecond that differ from the average by this factor are told.
+/// Factor from the average of instructions per nanosecond from which an area is mentioned.
 const FAR: f64 = 2.0;
-/// Functions narrower than this part of the chart are left out of it.
+/// Minimum width of a function in the chart, as a part of the chart.
 const WIDTH_LEAST: f64 = 0.004;
-/// Names are written on what is wider than this part of the chart.
+/// Minimum width of a function with its name, as a part of the chart.
 const WIDTH_NAMED: f64 = 0.03;
-/// What a frame of the chart is.
+/// Kinds of a frame of the chart.
 const KINDS: [&str; 3] = ["code", "kernel", "stage"];
 /// Height of a row of the chart, pixels.
 const ROW_HEIGHT: usize = 17;
 
-/// The sections of one kind of handshake.
 pub fn sections(kind: &KindSummary) -> Vec<Section> {
     let Some(sampled) = &kind.sampled else { return Vec::new() };
     let chart = Section::default().on(Medium::Page).charts(flames(kind, sampled));
     vec![areas(kind, sampled), functions(kind, sampled), chart]
 }
 
-/// A line of the table of areas.
+/// A row of the table of areas.
 struct Line<'a> {
     name: String,
     ns: f64,
-    /// `None`: several parts together.
     of: Option<&'a Spent>,
     is_area: bool,
 }
@@ -46,7 +44,7 @@ fn is_counted(sampled: &SampledSummary) -> bool {
     sampled.areas.iter().any(|area| area.instructions_count.is_some())
 }
 
-/// Areas of user space whose instructions per nanosecond are far from those of all.
+/// Areas of user space whose instructions per nanosecond are far from the average.
 fn unusual(sampled: &SampledSummary) -> Option<String> {
     let counted = || sampled.areas.iter().filter_map(|area| Some((area, area.instructions_count?)));
     let (count, ns) = counted().fold((0.0, 0.0), |(count, ns), (area, more)| (count + more, ns + area.ns.value));
@@ -141,7 +139,7 @@ fn functions(kind: &KindSummary, sampled: &SampledSummary) -> Section {
     Section::titled("", title).rows(rows)
 }
 
-/// All stacks: the wider, the dearer; callers above those that they call.
+/// All stacks: width is cost; callers above the functions that they call.
 fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
     let stacks = sampled.stacks.clone().pruned((WIDTH_LEAST * sampled.samples as f64).ceil() as u64);
     let us_each = sampled.whole_ns / 1e3 / sampled.samples.max(1) as f64;
@@ -185,7 +183,7 @@ fn flames(kind: &KindSummary, sampled: &SampledSummary) -> Option<Chart> {
     Some(chart.described(caption, told.join("; ")))
 }
 
-/// Tells of each function its name, where it begins, how wide it is and how deep. Answers the depth below.
+/// Passes each function's name, start, width and depth to `tell`, and returns the depth of what is below.
 fn flame(stacks: &Stacks, from: u64, depth: usize, tell: &mut impl FnMut(&str, u64, u64, usize)) -> usize {
     let mut at = from;
     let mut deepest = depth;

@@ -25,17 +25,16 @@ use crate::profile::caches::{CountedCaches, PROCESSORS, SIMULATED, Work, this_mh
 use crate::profile::file::{Handshakes, ProfileExperiment};
 use crate::sampling::{Trampolines, area_of, stage_of_trampoline};
 
-/// Connections that are counted, and before them as many that are not. A multiple of 32: at every 32nd signature
-/// OpenSSL makes new blinding values.
+/// Number of connections that are counted, and before them as many that are not. A multiple of 32: OpenSSL makes new
+/// blinding values at every 32nd signature.
 const CONNECTIONS: u32 = 32;
-/// The servers, in their order.
+/// Index of the server whose whole work is counted.
 const ALL: usize = 0;
 const WITHIN: usize = 1;
 const PLAIN: usize = 2;
-/// What callgrind collects in only, for the second of them.
+/// Option of callgrind for the second server: collect within the trampolines only.
 const ONLY_WITHIN: &str = "--toggle-collect=trampoline_*";
 
-/// Counts each kind of handshake.
 pub(super) fn instructions(
     experiment: &ProfileExperiment,
     cpus: Cpus,
@@ -84,7 +83,7 @@ pub(super) fn instructions(
     Ok(counted)
 }
 
-/// Hits of the untouched server and of plain HTTP with the caches of each processor.
+/// The untouched server and plain HTTP, with the caches of each processor.
 fn with_caches(
     experiment: &ProfileExperiment,
     kinds: &[Handshakes],
@@ -137,7 +136,6 @@ fn per_hit(executed: Executed) -> Work {
     }
 }
 
-/// What one server executes for the connections.
 fn counts(testbed: &mut Testbed, index: usize, callgrind: &Callgrind, handshakes: Handshakes) -> Result<ByFunction> {
     let dump = |testbed: &mut Testbed| {
         let instance = testbed.instance(index).context("the server under callgrind does not run")?;
@@ -150,7 +148,7 @@ fn counts(testbed: &mut Testbed, index: usize, callgrind: &Callgrind, handshakes
     dump(testbed)
 }
 
-/// The connections; answers the last session that the server gave. The first one resumes none if there is none.
+/// Returns the last session from the server. The first connection resumes none if there is none.
 fn connections(
     testbed: &Testbed,
     index: usize,

@@ -29,9 +29,9 @@ use tlsdyno_record::store::{Block, Journal, Warning};
 use self::slice::{Inside, Timing};
 use crate::profile::file::ProfileExperiment;
 
-/// Part of the time that blocks have, which tell hits per second at saturation.
+/// Part of the time for blocks, which measure hits per second at saturation.
 const BLOCKS_SHARE: f64 = 0.1;
-/// Least connections of a warm-up, in multiples of those open at once.
+/// Minimum number of connections of a warm-up, in multiples of the concurrent connections.
 const WARM_UP_FACTOR: u32 = 2;
 
 /// Runs the profile. An error means that measuring did not begin.
@@ -43,10 +43,7 @@ pub fn run(experiment: &ProfileExperiment, stop: &AtomicBool, observer: &mut dyn
     })
 }
 
-/// Refuses what contradicts itself or cannot be profiled.
-///
-/// # Errors
-/// What is wrong, and what to do about it.
+/// Refuses what contradicts itself or cannot be profiled, with the remedy.
 pub fn check(experiment: &ProfileExperiment) -> Result<()> {
     // The servers are of our own making.
     let untouched = vec![ConfigurationModel::as_is()];
@@ -59,7 +56,6 @@ pub fn check(experiment: &ProfileExperiment) -> Result<()> {
     Ok(())
 }
 
-/// The cells of a profile.
 struct Profile {
     inside: Inside,
     connections: u32,
@@ -68,18 +64,18 @@ struct Profile {
     load: LoadProcess,
     sweeps: Sweeps,
     timing: Timing,
-    /// Servers that take the place of those that were measured; `None`: the one of the user's own command stays.
+    /// Servers that replace those that were measured; `None`: the user's own command keeps its server.
     fresh: Option<FreshServers>,
 }
 
 impl Profile {
-    /// So many times the work that warms a server up, from the beginning of the workload.
+    /// `factor` times the work that warms a server up, from the beginning of the workload.
     fn least_work(&self, factor: u32) -> Work {
         let requests = (self.connections * WARM_UP_FACTOR).saturating_mul(factor).min(self.load.requests);
         Piece { users: 0..requests, requests: u64::from(requests) }.into()
     }
 
-    /// The servers of the testbed: modes have none of their own.
+    /// Configurations of the testbed with a server of their own, which modes lack.
     fn hosts(&self) -> BTreeSet<usize> {
         (0..self.testbed.servers.len()).filter(|index| self.testbed.host(*index) == *index).collect()
     }

@@ -8,21 +8,21 @@ use tlsdyno_record::store::samples::{PERIOD_NS, Samples};
 
 use crate::sampling::{Sampler, Trampolines};
 
-/// More samples without room than this part of all are told.
+/// A larger part of samples lost in full rings is reported.
 const LOST_TOLD: f64 = 0.01;
 
-/// The sampler, and of whom.
+/// A sampler with the server that it samples.
 pub(super) struct Sampling {
     sampler: Sampler,
     pids: Vec<u32>,
     trampolines: Trampolines,
-    /// Samples that found no room so far, and all others.
+    /// Number of samples lost in full rings; `count`: of all others.
     lost: u64,
     count: u64,
 }
 
 impl Sampling {
-    /// Of the server of a configuration, which runs; without the profiler it has no stages.
+    /// The server must be running; without the profiler its samples have no stages.
     pub(super) fn of(testbed: &mut Testbed, server: usize) -> Result<Sampling> {
         let profiling = testbed.servers[server].profiling.as_ref();
         let trampolines = profiling.map_or(Ok(Trampolines::new()), |profiling| profiling.trampolines())?;
@@ -30,7 +30,7 @@ impl Sampling {
         Ok(Sampling { sampler: Sampler::of(&pids, &trampolines)?, pids, trampolines, lost: 0, count: 0 })
     }
 
-    /// Follows the server's processes.
+    /// Follows the server's processes after some have changed.
     pub(super) fn renew(&mut self, testbed: &mut Testbed, server: usize) -> Result<()> {
         let pids = pids(testbed, server)?;
         if pids != self.pids {
@@ -48,8 +48,8 @@ impl Sampling {
         self.sampler.enable().or_fault(Fault::Server)
     }
 
-    /// What came, of a server that used so much CPU time meanwhile: where the kernel is not seen, what is missing of
-    /// it was spent there.
+    /// Samples of a server that used `cpu_ns` meanwhile: where the kernel is not sampled, the CPU time that is missing
+    /// was spent there.
     pub(super) fn end(&mut self, cpu_ns: u64) -> Result<Samples> {
         let mut samples = self.sampler.disable().or_fault(Fault::Server)?;
         self.lost += samples.lost_count;
@@ -60,7 +60,7 @@ impl Sampling {
         Ok(samples)
     }
 
-    /// What the reader must know of it.
+    /// Warns of lost samples.
     pub(super) fn told(&self) -> Option<Warning> {
         let is_much = self.lost as f64 > LOST_TOLD * (self.lost + self.count) as f64;
         let what = format!("{} of {} samples found no room", self.lost, self.lost + self.count);

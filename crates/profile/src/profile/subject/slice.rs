@@ -22,36 +22,35 @@ use super::sampled::Sampling;
 use super::start::Placed;
 use crate::profile::file::{Cell, Handshakes, Treatment};
 
-/// The store of sessions that blocks have; those of slices are numbered from 0.
+/// Number of the store of sessions for blocks; those of slices are numbered from 0.
 const STORE_OF_BLOCKS: u32 = u32::MAX;
-/// More slices left out than this part of them are told.
+/// A larger part of slices that are left out is reported.
 const LEFT_OUT_TOLD: f64 = 0.02;
-/// More interrupted calls than this part of those that were timed are told.
+/// A larger part of timed calls that are interrupted is reported.
 const INTERRUPTED_TOLD: f64 = 1e-3;
 
-/// What was seen of the server's inside in a slice.
+/// Counts and samples of one slice.
 pub(super) struct Seen {
-    /// Of cells whose calls are timed.
+    /// `None`: the cell's calls are not timed.
     counts: Option<ProfileCounts>,
-    /// Of cells whose CPU is sampled.
+    /// `None`: the cell's CPU is not sampled.
     samples: Option<Samples>,
 }
 
-/// What the profiler itself says of all servers so far.
+/// Counts of the profiler over all servers so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timing {
     timed_count: u64,
     interrupted_count: u64,
-    /// The kernel of a server did not tell which calls were interrupted.
+    /// The kernel did not tell which calls of a server were interrupted.
     is_blind: bool,
 }
 
-/// What is looked at in slices besides CPU time.
+/// What is read in slices besides CPU time.
 pub(super) struct Inside {
     pub(super) cells: Vec<Placed>,
-    /// By server of the testbed.
     pub(super) sampling: BTreeMap<usize, Sampling>,
-    /// What was counted before the slice that runs.
+    /// Counts at the start of the current slice.
     pub(super) counts_before: Option<ProfileCounts>,
 }
 
@@ -102,7 +101,7 @@ impl Watch for Inside {
 }
 
 impl Inside {
-    /// The sampler of a cell whose CPU is sampled.
+    /// `None`: the CPU of this cell's server is not sampled.
     fn sampling(&mut self, index: usize) -> Option<&mut Sampling> {
         let placed = &self.cells[index];
         let is_sampled = matches!(placed.cell.treatment, Treatment::Sampled | Treatment::PlainSampled);
@@ -125,7 +124,7 @@ impl Inside {
 }
 
 impl Profile {
-    /// A block at saturation: what hits per second are told by.
+    /// A block at saturation, for hits per second.
     pub(super) fn whole_block(&mut self, index: usize, work: &Work) -> Result<Block> {
         let server = self.inside.cells[index].server;
         self.testbed.enter_mode(server)?;
@@ -142,7 +141,7 @@ impl Profile {
         Ok(Block { server_cpu_ns, valid: verdict.valid, warnings: verdict.warnings, ..Block::from(&outcome) })
     }
 
-    /// CPU time of a cell's server once it rests.
+    /// CPU time of a cell's server once it rests, nanoseconds.
     fn cpu_ns(&mut self, index: usize) -> Result<u64> {
         let Placed { cell, server, .. } = &self.inside.cells[index];
         let instance = self.testbed.instance(*server);
@@ -150,7 +149,7 @@ impl Profile {
         at_rest(|| instance.living_cpu_ns(|_: &Instance, obituary| format!("\"{cell}\": {obituary}")))
     }
 
-    /// Takes what the profiler says of the servers so far, which another will follow: their threads call it no more.
+    /// Adds up the profiler's counts of servers that will be replaced: their threads call it no more.
     pub(super) fn forget_threads(&mut self) -> Result<()> {
         self.timing = self.timing_so_far()?;
         let mut profiled = self.testbed.servers.iter().filter_map(|server| server.profiling.as_ref());
@@ -167,7 +166,7 @@ impl Profile {
         Ok(timing)
     }
 
-    /// What the reader must know after the last slice.
+    /// Warnings after the last slice.
     pub(super) fn last_words(&self) -> Vec<Warning> {
         let Sweeps { measured, left_out, fault, .. } = &self.sweeps;
         let mut warnings = Vec::new();
@@ -184,7 +183,7 @@ impl Profile {
 }
 
 impl Timing {
-    /// What the reader must know of it.
+    /// Warnings about interrupted calls.
     fn told(self) -> Vec<Warning> {
         let Timing { timed_count: timed, interrupted_count: interrupted, is_blind } = self;
         let mut warnings = Vec::new();

@@ -29,12 +29,12 @@ use crate::profile::file::{self, Cell, Handshakes, ProfileExperiment, Treatment}
 /// The configuration of the testbed that is profiled ([`ProfileExperiment::of_servers`]).
 const PROFILED: usize = 0;
 
-/// A cell, and where it is measured.
+/// A cell with its server.
 pub(super) struct Placed {
     pub(super) cell: Cell,
-    /// The configuration of the testbed.
+    /// Index of the configuration in the testbed.
     pub(super) server: usize,
-    /// The cell that this one is compared with.
+    /// Index of the cell that this one is compared with.
     pub(super) base: Option<usize>,
 }
 
@@ -98,7 +98,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Starts the servers that take the place of those that are measured first.
+    /// Fills the pools of servers that replace those that are measured first.
     fn start_more_servers(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let hosts = self.hosts();
         let Some(fresh) = &mut self.fresh else { return Ok(()) };
@@ -109,7 +109,7 @@ impl Profile {
     }
 }
 
-/// The samplers by server, where they are wanted; none, with a warning, where the machine does not allow it.
+/// Samplers by server; none, with a warning, where the machine does not allow sampling.
 fn samplers(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut Record) -> BTreeMap<usize, Sampling> {
     if !experiment.profile.sampled {
         return BTreeMap::new();
@@ -136,7 +136,7 @@ fn samplers(experiment: &ProfileExperiment, testbed: &mut Testbed, record: &mut 
     opened
 }
 
-/// The servers, not started yet, with the profiler in the one that is profiled.
+/// Prepares the servers, with the profiler in the profiled one, without starting any.
 fn with_profiler(servers: &Experiment, clock: Clock, cpus: Cpus, observer: &mut dyn Observer) -> Result<Testbed> {
     let mut testbed = Testbed::prepare(servers, cpus, &mut |text| observer.step(text))?;
     tell_effects(servers, &testbed.network, observer).or_fault(Fault::Input)?;
@@ -145,7 +145,7 @@ fn with_profiler(servers: &Experiment, clock: Clock, cpus: Cpus, observer: &mut 
     Ok(testbed)
 }
 
-/// Starts all servers, one after the other, and checks each.
+/// Starts and checks one server after the other.
 fn check_all(testbed: &mut Testbed, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Vec<Vec<Check>>> {
     let mut checks = Vec::new();
     for index in 0..testbed.servers.len() {
@@ -156,7 +156,7 @@ fn check_all(testbed: &mut Testbed, stop: &AtomicBool, observer: &mut dyn Observ
     Ok(checks)
 }
 
-/// The cells as what slices are taken of.
+/// The cells as parts of sweeps.
 fn parts(cells: &[Placed], testbed: &Testbed) -> Vec<SlicedPart> {
     let server_of = |cell: &Placed| testbed.host(cell.server);
     // The first cell of a server is the one with nothing done to it.
@@ -165,7 +165,7 @@ fn parts(cells: &[Placed], testbed: &Testbed) -> Vec<SlicedPart> {
     cells.iter().map(part).collect()
 }
 
-/// Starts a server and checks it. Of the profiled one calls must have been seen.
+/// Starts a server and checks it. The profiler must have seen calls in the profiled one.
 fn check(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
     testbed.activate(index)?;
     let profiling = |testbed: &Testbed, timed: bool| -> Result<()> {

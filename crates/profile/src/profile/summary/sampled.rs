@@ -13,34 +13,32 @@ use super::{SampledSummary, Spent};
 use crate::profile::CountedAreas;
 use crate::profile::file::Cell;
 
-/// Functions that are told.
+/// Number of functions in the report.
 const FUNCTIONS_TOLD: usize = 10;
-/// Resamples of rounds for the interval of each group of samples, of which there are dozens.
+/// Number of resamples of rounds for the interval of each group of samples, of which there are dozens.
 const RESAMPLES_OF_SAMPLES: usize = 1_000;
 
-/// Samples that stand for less of the server's CPU time than this part do not say what it does.
+/// Minimum part of the server's CPU time that samples must stand for.
 const SEEN_LEAST: f64 = 0.7;
 
 /// Samples of one cell, round by round.
 pub(super) struct SeenRounds {
     rounds: Vec<SeenRound>,
     all: Samples,
-    /// What all samples together cost.
+    /// Cost of a hit over all rounds, nanoseconds.
     whole_ns: f64,
 }
 
-/// Those of one round.
+/// Samples of one cell in one round.
 struct SeenRound {
     samples: Samples,
-    /// What a hit cost in this round; `None`: no slice says so.
+    /// Cost of a hit in this round, nanoseconds; `None`: no slice measured it.
     whole_ns: Option<f64>,
 }
 
 impl SeenRounds {
-    /// Of a hit that cost so much in each round, and in all. `None`: there are none.
-    ///
-    /// # Errors
-    /// They stand for too little of what the server did.
+    /// From a hit's cost in each round, and over all rounds. `None`: no samples. Fails where the samples stand for too
+    /// little of the server's work.
     pub(super) fn of(
         record: &Record,
         cells: &[Cell],
@@ -83,7 +81,7 @@ impl SeenRounds {
         }))
     }
 
-    /// What is spent in groups, beside what is spent there without TLS.
+    /// Cost of some groups, beside their cost without TLS.
     fn spent(&self, name: &str, plain: Option<&SeenRounds>, is_it: impl Fn(&Group) -> bool) -> Spent {
         let of = in_groups(is_it);
         let ns = self.cost(&of);

@@ -17,24 +17,22 @@ use super::CONNECTIONS_MAX;
 use crate::profile::file::Handshakes;
 use crate::steps::file::StepsCell;
 
-/// A client of one server.
 pub(super) enum Client {
-    /// Our own, with the session that the next connection may resume.
+    /// tlsdyno's, with the session that the next connection may resume.
     Own { config: Arc<Config>, session: Option<Session>, cpu: usize },
-    /// One that keeps its sessions itself.
+    /// A client of its own, which keeps its sessions itself.
     Stock(StockClient),
 }
 
-/// Whom it asks for what.
+/// Server and request of a client's connections.
 pub(super) struct Target<'a> {
     pub(super) address: SocketAddr,
     pub(super) request: &'a [u8],
     pub(super) cell: &'a StepsCell,
 }
 
-/// What a connection was to the client.
 pub(super) struct Seen {
-    /// Each from the moment before.
+    /// Times of events since the previous one.
     pub(super) events: Vec<FlowEvent>,
     /// Bytes of the handshake, sent and received.
     pub(super) sent_bytes: u64,
@@ -42,10 +40,6 @@ pub(super) struct Seen {
 }
 
 impl Client {
-    /// Gets a session that connections may resume.
-    ///
-    /// # Errors
-    /// The connection fails.
     pub(super) fn prepare(&mut self, target: &Target) -> Result<()> {
         match self {
             Client::Own { config, session, .. } => *session = answered(target, config, None)?.sessions.pop(),
@@ -58,10 +52,7 @@ impl Client {
         Ok(())
     }
 
-    /// One connection after the other, for so long and so many at least.
-    ///
-    /// # Errors
-    /// One fails, or its handshake is not of the cell's kind.
+    /// One connection after the other, for `time` and at least `least` of them.
     pub(super) fn connections(&mut self, target: &Target, least: u32, time: Duration) -> Result<Vec<Seen>> {
         let resumes = target.cell.handshakes == Handshakes::Resumed;
         match self {
@@ -93,7 +84,7 @@ impl Client {
     }
 }
 
-/// Refuses a response that is none, and a handshake of the other kind.
+/// Refuses an unusable response, and a handshake of the other kind.
 fn is_right(cell: &StepsCell, is_resumed: bool, status: u16) -> Result<()> {
     let resumes = cell.handshakes == Handshakes::Resumed;
     let what = if resumes { "did not take" } else { "took" };
@@ -102,13 +93,11 @@ fn is_right(cell: &StepsCell, is_resumed: bool, status: u16) -> Result<()> {
     Ok(())
 }
 
-/// One connection with one request.
 fn answered(target: &Target, config: &Arc<Config>, session: Option<Session>) -> Result<Answer> {
     let answer = exchange(target.address, Some(config), session, target.request);
     answer.map_err(|failure| anyhow!("\"{}\": {failure}", target.cell)).or_fault(Fault::Server)
 }
 
-/// What happened between moments.
 fn events(moments: &[Moment]) -> Vec<FlowEvent> {
     let event = |(before, end): (&Moment, &Moment)| FlowEvent {
         name: end.what.to_string(),

@@ -7,9 +7,9 @@
 use tlsdyno_native::{Step, TimeStamp};
 use tlsdyno_record::store::FlowEvent;
 
-/// What the server did while it waited for bytes and read them.
+/// Name of the time in which the server waits for bytes and reads them.
 const WAITING: &str = "wait and read";
-/// After the last step.
+/// End of the last step.
 const END: &str = "end";
 /// `OSSL_HANDSHAKE_STATE` in openssl/ssl.h of OpenSSL 3.0; those of a TLS server. The shim tells the states of later
 /// series by these numbers.
@@ -42,7 +42,7 @@ const STATES: [(u16, &str); 24] = [
 /// TLS 1.3 sends two of them, one after the other.
 const TICKET: u16 = 33;
 
-/// What the server did from its first call to the end of the handshake, on the clock of the machine.
+/// From the server's first call to the end of the handshake, on the clock of the machine.
 pub(super) fn events(stamp: &TimeStamp) -> Vec<FlowEvent> {
     let end = Step { state: 1, after_ns: (stamp.end_ns - stamp.start_ns) as u32, cpu_ns: stamp.cpu_ns };
     let mut before = Step { state: 0, after_ns: 0, cpu_ns: 0 };

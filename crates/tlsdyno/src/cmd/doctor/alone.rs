@@ -29,7 +29,6 @@ const ANSWER_BYTES: usize = 1024;
 /// After how long an end gives up on the other.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The CPUs of both ends.
 #[derive(Clone, Copy)]
 pub(super) struct Cpus {
     pub server: usize,
@@ -37,9 +36,6 @@ pub(super) struct Cpus {
 }
 
 /// What burns of so many microseconds, one in each connection to a bare server, cost on its CPU, measured for so long.
-///
-/// # Errors
-/// The two ends cannot be made, bound to their CPUs or connected.
 pub(super) fn recovered(
     burns_us: &[f64],
     certificate: CertificateKind,

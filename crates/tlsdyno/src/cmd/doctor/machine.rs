@@ -16,7 +16,6 @@ const OPEN_FILES_WANTED: u64 = 4096;
 /// A load run of one connection per hit uses ports about this fast for half a minute.
 const PORTS_WANTED: u32 = 20_000;
 
-/// Everything about the machine.
 pub fn checks() -> Vec<Check> {
     let cores = available_parallelism().map_or(1, usize::from);
     let limit = getrlimit(Resource::Nofile);

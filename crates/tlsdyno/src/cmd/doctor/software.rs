@@ -12,7 +12,6 @@ use crate::native::Injection;
 use crate::servers::programs::Package;
 use crate::servers::{self, DRIVERS, RunDirectory, ServerSpec, ServerTls, dispatcher, mapped};
 
-/// Everything about software.
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![openssl(), provider()];
     checks.extend(servers_to_install());

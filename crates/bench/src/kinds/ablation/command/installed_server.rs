@@ -8,13 +8,11 @@ use tlsdyno_servers::installed::{Choice, Installed, Offer, bytes_of, server_of};
 use tlsdyno_servers::{driver_of, programs};
 use tlsdyno_tls::{Group, Version};
 
-/// The first nginx whose own choice of protocols has TLS 1.3. The others have it since OpenSSL has.
+/// First version of nginx whose default protocols include TLS 1.3. Other servers take OpenSSL's default.
 const SPEAKS_TLS13: [u32; 3] = [1, 23, 4];
 
-/// The server of this configuration, with the host that clients ask for. `kind`: whose it is, where that is said.
-///
-/// # Errors
-/// The server is not installed, or the configuration cannot be read.
+/// The server of this configuration, with the host that clients ask for. `kind`: server that the configuration is for,
+/// if known.
 pub(super) fn fit(path: &Path, server: Server, kind: Option<ServerName>) -> Result<Server> {
     let installed = read(path, kind)?;
     Ok(Server {
@@ -27,19 +25,13 @@ pub(super) fn fit(path: &Path, server: Server, kind: Option<ServerName>) -> Resu
     })
 }
 
-/// The configuration. `kind`: whose it is, where that is said.
-///
-/// # Errors
-/// It cannot be read.
+/// `kind`: server that the configuration is for, if known.
 pub fn read(path: &Path, kind: Option<ServerName>) -> Result<Installed> {
     let package = kind.and_then(|kind| driver_of(kind).package);
     Installed::read(path, package.map(|package| package.programs[0]))
 }
 
-/// The copy that would be measured, with what becomes of everything in its first lines.
-///
-/// # Errors
-/// The configuration cannot be read, or no copy can be made.
+/// The copy that would be measured, whose first lines say what becomes of each setting.
 pub fn printed(path: &Path, kind: Option<ServerName>, host: Option<&str>) -> Result<Vec<u8>> {
     let installed = read(path, kind)?;
     let host = installed.site.chosen(host)?.host;
@@ -48,10 +40,7 @@ pub fn printed(path: &Path, kind: Option<ServerName>, host: Option<&str>) -> Res
     Ok(bytes_of(&text))
 }
 
-/// TLS as the server speaks it, where it speaks nothing of what the flags say, and what must be said before the run.
-///
-/// # Errors
-/// The configuration cannot be read.
+/// Changes TLS settings that the server does not speak, and returns the remarks about that.
 pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)> {
     let Some(path) = &server.config else { return Ok((tls, Vec::new())) };
     let installed = Installed::read(path, server.command.as_deref())?;
@@ -90,7 +79,6 @@ pub(super) fn negotiated(server: &Server, tls: Tls) -> Result<(Tls, Vec<String>)
     Ok((Tls { version, group, suite, ..resumes }, notes))
 }
 
-/// A few of many.
 fn some(names: &[String]) -> String {
     const NAMED_MAX: usize = 8;
     let named = names.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -98,7 +86,7 @@ fn some(names: &[String]) -> String {
     if more > 0 { format!("{named} and {more} more") } else { named }
 }
 
-/// The version asked for, or the highest that the server speaks instead.
+/// The requested version, or the highest that the server speaks.
 fn version(offer: &Offer, asked: Version, program: &str) -> Version {
     let speaks = |version: Version| match version {
         _ if !offer.protocols.is_empty() => offer.protocols.iter().any(|protocol| protocol == name(version)),
@@ -119,7 +107,6 @@ fn name(version: Version) -> &'static str {
     }
 }
 
-/// `nginx version: nginx/1.22.1 (Ubuntu)`.
 fn version_of(said: &str) -> Option<[u32; 3]> {
     let (_, behind) = said.split_once("nginx/")?;
     let end = behind.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(behind.len());
@@ -127,7 +114,7 @@ fn version_of(said: &str) -> Option<[u32; 3]> {
     numbers.try_into().ok()
 }
 
-/// The group asked for, or the first that both know.
+/// The requested group, or the first that both know.
 fn group(offer: &Offer, asked: Group) -> Group {
     let known: Vec<Group> = offer.groups.iter().filter_map(|group| group.parse().ok()).collect();
     if known.contains(&asked) { asked } else { known.first().copied().unwrap_or(asked) }

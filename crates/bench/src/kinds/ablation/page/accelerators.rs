@@ -8,7 +8,6 @@ use super::findings::signs;
 use crate::report::document::{Content, Item, Section};
 use crate::report::text::{difference_with_interval, ratio_gain, ratio_times};
 
-/// The predictions. `None` where the record allows none.
 pub(super) fn section(summary: &Summary) -> Option<Section> {
     let predictions = &summary.findings.accelerators;
     let ratios = || {
@@ -49,7 +48,7 @@ fn item(prediction: &Prediction) -> Item {
     }
 }
 
-/// What the emulation leaves of an operation, beside what a card of that speed would.
+/// CPU time of an operation that the emulation leaves, beside that of a real card of that speed.
 fn left(prediction: &Prediction) -> String {
     let Estimate { value, .. } = prediction.left_percent;
     format!(
@@ -60,7 +59,7 @@ fn left(prediction: &Prediction) -> String {
     )
 }
 
-/// What one share predicts, and how the measured gain differs from that.
+/// Prediction from one share, and its difference from the measured gain.
 fn said(by: &PredictedGain) -> String {
     let cost = match by.share.metric {
         Metric::Cpu => "CPU",

@@ -17,11 +17,11 @@ use crate::report::text::{
     capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label,
 };
 
-/// What some records answer.
+/// Answer from a record that has the needed results; `None`: it has not.
 type Answer = fn(&Summary) -> Option<String>;
 
-/// Answers the record's question, without claiming what the intervals do not support: by what only this question has,
-/// then by the first of those that it has.
+/// Claims nothing that the intervals do not support. A result of this question alone comes first, then the first of the
+/// common ones.
 pub fn answer(summary: &Summary) -> String {
     let of_question = match &summary.of_question {
         Some(OfQuestion::Traffic(traffic)) => Some(traffic::sentence(traffic)),
@@ -60,7 +60,7 @@ fn from_shares(summary: &Summary, shares: &[&Share]) -> String {
     format!("{}{unmeasured}{plain}", costliest(&stages, unmeasured.is_empty()))
 }
 
-/// What was to be measured and was not, each in a sentence: it may well cost the most.
+/// A sentence for each stage that was to be measured and was not: it may well cost the most.
 fn unmeasured(summary: &Summary) -> String {
     let said = |of: &Unmeasured| {
         let elsewhere = match of.stage {
@@ -89,7 +89,7 @@ fn instrument(summary: &Summary) -> Option<String> {
     ))
 }
 
-/// The most comparisons that an answer tells.
+/// Maximum number of comparisons in an answer.
 const COMPARISONS_TOLD: usize = 3;
 
 /// The first comparisons that were decided.
@@ -106,8 +106,8 @@ fn from_comparisons(summary: &Summary) -> Option<String> {
     }
 }
 
-/// The remedy that gains most, as far as that is known. Bounds cannot be had, and what has a base of its own, or is
-/// there already, does not compete.
+/// The remedy with the largest known gain. Bounds, remedies with a base of their own, and remedies that are in place do
+/// not compete.
 fn from_remedies(summary: &Summary) -> Option<String> {
     let mut ranked = summary.findings.remedies.iter().filter(|remedy| remedy.competes());
     let nothing = "No remedy was measured to gain anything; measure longer (--time), and see the warnings.".to_owned();
@@ -136,7 +136,7 @@ fn from_remedies(summary: &Summary) -> Option<String> {
     })
 }
 
-/// The most components that a headline names.
+/// Maximum number of components in a headline.
 const NAMED_MAX: usize = 4;
 
 /// Which component costs most, as far as that is known: whoever may cost as much as one that is named is named too, or
@@ -186,7 +186,7 @@ fn costliest(stages: &[&Share], all_measured: bool) -> String {
     }
 }
 
-/// What is said of `stages` where the cost of none of them is known.
+/// Text where the cost of none of `stages` is known.
 fn none_known(stages: &[&Share]) -> String {
     // Intervals that exclude 0 and are not resolved are those of too few rounds.
     let few = stages.iter().copied().filter(|share| share.low > 0.0 && share.is_of_few_rounds());
@@ -340,7 +340,7 @@ mod tests {
         assert!(said.contains("4 others may cost as much (") && said.contains("undecided"), "{said}");
     }
 
-    /// Over made-up records: whoever may cost as much as what a headline ranks is in it.
+    /// Over made-up records: every stage that may cost as much as a ranked one is in the headline.
     #[test]
     fn no_headline_ranks_below_something_undecided() {
         let stages = Stage::PROVIDER.map(Stage::name);

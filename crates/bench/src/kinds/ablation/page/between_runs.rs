@@ -9,7 +9,7 @@ use tlsdyno_stats::between_runs::RUNS_LEAST;
 use crate::report::document::Section;
 use crate::report::text::stage_label;
 
-/// The shares over all runs, where there were enough.
+/// The shares over all runs; `None`: too few runs.
 pub(super) fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let runs = summary.between_runs.iter().map(|of| of.runs).max()?;
     let first = record.manifest.earlier_runs.first()?;
@@ -28,7 +28,7 @@ pub(super) fn section(record: &Record, summary: &Summary) -> Option<Section> {
     Some(Section::titled("between-runs", "Over several runs").rows(rows).notes([meaning]))
 }
 
-/// What must be done to know what runs differ by. `None` where it is known, or there are no shares.
+/// How to learn the variation between runs. `None`: it is known, or there are no shares.
 pub(super) fn remark(record: &Record, summary: &Summary) -> Option<String> {
     let run = record.manifest.earlier_runs.len() + 1;
     let is_unknown = !summary.shares.shares.is_empty() && summary.between_runs.is_empty() && run < RUNS_LEAST;
@@ -42,7 +42,7 @@ pub(super) fn remark(record: &Record, summary: &Summary) -> Option<String> {
     })
 }
 
-/// `fourth`; only those that are told.
+/// `fourth`; only for the numbers that occur.
 fn ordinal(run: usize) -> String {
     match run {
         1 => "first".to_owned(),

@@ -26,7 +26,6 @@ use crate::report::text::{
 };
 use crate::report::{cells, circumstances, published, scoreboard};
 
-/// The document of a record.
 pub fn document(record: &Record, summary: &Summary) -> Document {
     let rounds = Rounds { rounds: summary.rounds, sweeps: summary.sweeps, has_rates: summary.has_rates() };
     let parts = summary.configurations.iter().map(|of| (&of.name, &of.warnings));
@@ -145,7 +144,7 @@ pub fn so_far(shares: &Shares, rows: usize) -> Option<Table> {
     (!known.is_empty()).then(|| rows.table())
 }
 
-/// What the configurations beside the single stages say, in sentences.
+/// Sentences from the configurations beside the single stages.
 fn remarks(record: &Record, summary: &Summary) -> Vec<String> {
     let sentences = [interaction(summary), instrument(summary), missing(record, summary)].into_iter().flatten();
     let pace = summary.pace.as_ref().map(Pace::sentence);
@@ -197,7 +196,7 @@ fn interaction(summary: &Summary) -> Option<String> {
     })
 }
 
-/// Whether measuring ended because the shares were known well enough.
+/// Says that measuring ended because the shares were known well enough.
 fn precision(summary: &Summary) -> Option<String> {
     let Precision { wanted_percent, reached_percent, used_s } = summary.precision?;
     let (reached, time) = (format_percent(reached_percent), format!("after {used_s:.0} s"));
@@ -212,7 +211,7 @@ fn precision(summary: &Summary) -> Option<String> {
     })
 }
 
-/// How long it took, where measuring was bounded and that is known.
+/// Duration, where measuring was bounded and the duration is known.
 fn times(record: &Record) -> Option<String> {
     let most_s = record.kind_part.of::<Experiment>().filter(|of| of.asks() != Question::Counts)?.measure.time_s;
     let [preparing_s, measuring_s] =
@@ -225,7 +224,7 @@ fn times(record: &Record) -> Option<String> {
     })
 }
 
-/// What provider and shim cost with nothing off.
+/// Cost of provider and shim with all stages real.
 fn instrument(summary: &Summary) -> Option<String> {
     let by_cpu = by(&summary.shares.instrument, Metric::Cpu)?;
     let by_time = by(&summary.shares.instrument, Metric::Throughput);
@@ -239,7 +238,7 @@ fn instrument(summary: &Summary) -> Option<String> {
     ))
 }
 
-/// The sum of named shares, and what is missing to 100 %.
+/// Sum of the named shares, and what they leave of 100 %.
 fn missing(record: &Record, summary: &Summary) -> Option<String> {
     let rest: &Share = summary.shares.by(Metric::Cpu).find(|share| share.stage == MISSING)?;
     let sum = format!("The named shares add up to {} by CPU", format_percent(100.0 - rest.percent));
@@ -261,8 +260,8 @@ fn missing(record: &Record, summary: &Summary) -> Option<String> {
     })
 }
 
-/// Where some steps are taken alone from the server as is, and all others lead on from one configuration to the next:
-/// what named shares leave of 100 % is what the first of these saves beyond the sum of the former.
+/// Where some steps are taken singly from the server as is, and the others in a chain: the remainder to 100 % is the
+/// saving of the first in the chain beyond the sum of the single ones.
 fn only_together(named: &[ShareModel], as_is: &str) -> Option<String> {
     let (alone, mut chain): (Vec<&ShareModel>, Vec<&ShareModel>) =
         named.iter().partition(|share| share.on == as_is && share.off.is_some());
@@ -306,7 +305,7 @@ fn configurations(summary: &Summary) -> Section {
     Section::default().rows(rows).notes(companions(summary))
 }
 
-/// What servers beside the server under test cost, where there are any.
+/// Cost of servers beside the server under test.
 fn companions(summary: &Summary) -> Option<String> {
     let used = summary.configurations.iter().filter(|of| of.companion_cpu_ns_per_hit > 0.0);
     let cost = |of: &ConfigurationSummary| format!("{} {} µs/hit", of.name, format_micros(of.companion_cpu_ns_per_hit));
@@ -319,7 +318,7 @@ fn companions(summary: &Summary) -> Option<String> {
     })
 }
 
-/// `None` where no latencies were taken: slices have none.
+/// `None` where no latencies were measured: slices have none.
 fn latency(summary: &Summary) -> Option<Section> {
     let all: Vec<(&str, String, &Percentiles)> = summary.off_machines().flat_map(latencies).collect();
     if all.is_empty() {
@@ -341,7 +340,7 @@ fn latency(summary: &Summary) -> Option<Section> {
     Some(section.with(Content::Folded("Table of latencies".to_owned(), vec![Content::Table(table)])))
 }
 
-/// The phases of a configuration in the order of a connection's life.
+/// Phases of a configuration in the order of a connection's life.
 fn latencies(of: &ConfigurationSummary) -> Vec<(&str, String, &Percentiles)> {
     let order = |phase: &str| PHASES.iter().position(|(name, ..)| *name == phase).unwrap_or(PHASES.len());
     let mut phases: Vec<_> = of.latency_ns.iter().collect();

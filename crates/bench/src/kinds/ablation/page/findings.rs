@@ -10,7 +10,6 @@ use crate::report::document::{Content, Item, Section, Tone};
 use crate::report::published;
 use crate::report::text::{difference_with_interval, part_interval, part_number, ratio_times};
 
-/// The experiment's comparisons. `None` where it names none.
 pub(super) fn comparisons(summary: &Summary) -> Option<Section> {
     // Where all that there is are counts, the answer has them.
     let is_told = |finding: &&ComparisonFinding| finding.ratio.is_some() || summary.counted.is_none();
@@ -27,7 +26,7 @@ pub(super) fn comparisons(summary: &Summary) -> Option<Section> {
     })
 }
 
-/// What the signs before ratios say, where there are any.
+/// Explains the signs before ratios, if there are any.
 pub(super) fn signs(mut ratios: impl Iterator<Item = Ratio>) -> Option<String> {
     ratios.any(|ratio| ratio.at_least || ratio.at_most).then(|| {
         "≥ and ≤: bounds, as something else than the server limited one of the two; ?: limited both, so that hits per \
@@ -62,7 +61,7 @@ fn comparison(finding: &ComparisonFinding) -> Item {
     }
 }
 
-/// What was decided, in short.
+/// The verdict of a comparison in a few words.
 pub(super) fn decided(finding: &ComparisonFinding) -> Option<String> {
     Some(match finding.decided_by? {
         Metric::Throughput => by_hits(finding, &finding.ratio?),
@@ -78,10 +77,10 @@ fn by_cpu(finding: &ComparisonFinding, ratio: &Ratio) -> String {
     format!("by CPU per hit \"{}\" serves {} what \"{}\" serves", finding.b, ratio_times(ratio), finding.a)
 }
 
-/// What setup and data leave of the whole: it may be less than nothing.
+/// Row of the remainder of the whole without setup and data; it may be below 0.
 const DISCREPANCY: &str = "discrepancy";
 
-/// What connection setup and data exchange cost. `None` where it was not measured.
+/// Cost of connection setup and of data exchange. `None`: not measured.
 pub(super) fn setup_and_data(summary: &Summary) -> Option<Section> {
     let parts = &summary.findings.setup_and_data;
     let [cpu, time] = [Metric::Cpu, Metric::Throughput].map(|of| parts.iter().find(|part| part.metric == of));

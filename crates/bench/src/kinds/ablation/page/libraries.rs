@@ -9,7 +9,6 @@ use tlsdyno_stats::statement::SideBySide;
 use crate::report::document::{Section, Tone};
 use crate::report::text::{capitalised, stage_label};
 
-/// The table of both libraries.
 pub(super) fn section(libraries: &Libraries) -> Section {
     let rows = Rows::new(&libraries.rows)
         .words("server CPU µs/hit", |row| label(&row.stage))
@@ -27,7 +26,7 @@ pub(super) fn section(libraries: &Libraries) -> Section {
     Section::titled("libraries", "Two libraries").rows(rows).notes([meaning])
 }
 
-/// What the comparison comes to, and which stage is to blame.
+/// Result of the comparison, and the stage with most of the difference.
 pub(super) fn sentence(libraries: &Libraries) -> String {
     let Libraries { first, second, .. } = libraries;
     let whole = libraries.whole();

@@ -14,11 +14,10 @@ use crate::report::charts::{
 use crate::report::document::{Cell, Chart, Column, Content, Medium, Section, Table, row};
 use crate::report::text::stage_label;
 
-/// What a quota of CPU time is not.
+/// Limits of a quota of CPU time as a model of a slow processor.
 const QUOTA: &str = "Machines are quotas of CPU time in the ratio of their clock rates. Memory, buses and caches are \
                      as fast on all of them, so that no share changes with the CPU's speed by itself.";
 
-/// The sections of machines.
 pub fn sections(machines: &Machines, summary: &Summary) -> Vec<Section> {
     [Some(throughput(machines, summary)), shares(machines)].into_iter().flatten().collect()
 }
@@ -46,7 +45,7 @@ fn throughput(machines: &Machines, summary: &Summary) -> Section {
         .notes([QUOTA.to_owned()].into_iter().chain(emulation(machines)).chain(implied).chain(trend(machines, summary)))
 }
 
-/// What the quotas do to the CPU time of a hit.
+/// Effect of the quotas on the CPU time of a hit.
 fn emulation(machines: &Machines) -> Option<String> {
     let said = |(machine, times): (&String, &Option<Ratio>)| {
         let times = times.as_ref()?;
@@ -63,7 +62,7 @@ fn emulation(machines: &Machines) -> Option<String> {
     })
 }
 
-/// By what TLS divides throughput on each machine, and what that says of the paper's section 3.2.
+/// Factor by which TLS divides throughput on each machine, against section 3.2 of the paper.
 fn trend(machines: &Machines, summary: &Summary) -> Option<String> {
     let row = |role: &Role| {
         let name = &summary.configuration(role)?.name;
@@ -110,7 +109,7 @@ fn theirs(cell: &OnMachine) -> String {
     }
 }
 
-/// Three bars each, the paper's hollow beside ours: in our hits per second, by one factor for all of them.
+/// Three bars each, the paper's hollow beside ours, scaled to our hits per second by one factor.
 fn bars(machines: &Machines) -> Option<Chart> {
     let mut rows = Vec::new();
     for of in &machines.rows {
@@ -198,7 +197,7 @@ fn shares(machines: &Machines) -> Option<Section> {
     )
 }
 
-/// A strip for each machine, and one for the paper's.
+/// A strip for each machine and for the paper's.
 fn strips(machines: &Machines) -> Option<Chart> {
     let mut rows = Vec::new();
     for (machine, shares) in machines.machines.iter().zip(&machines.shares) {

@@ -12,7 +12,7 @@ use tlsdyno_tls::Stage;
 use crate::report::document::{Section, Tone};
 use crate::report::text::{capitalised, part_number, stage_label};
 
-/// The table of all methods, where there are several, or instructions were counted.
+/// `None` where there is one method, and instructions were not counted.
 pub fn section(summary: &Summary) -> Option<Section> {
     let all = &summary.by_methods;
     if all.is_empty() {
@@ -55,7 +55,7 @@ fn instructions(row: &ByMethods, of: fn(&Instructions) -> Option<f64>) -> String
     )
 }
 
-/// How instructions were counted, and how well that repeats.
+/// Method of counting instructions, and its repeatability.
 fn counting_note(summary: &Summary) -> Option<String> {
     let counted = summary.counted.as_ref()?;
     let (name, value) = COUNTED_CODE;
@@ -75,7 +75,7 @@ fn counting_note(summary: &Summary) -> Option<String> {
     ))
 }
 
-/// The instructions of each configuration, where they were counted.
+/// `None` where instructions were not counted.
 pub fn counts(summary: &Summary) -> Option<Section> {
     let counted = summary.counted.as_ref()?;
     let as_is = summary.configurations.iter().position(|of| of.role == Role::AsIs);
@@ -89,7 +89,7 @@ pub fn counts(summary: &Summary) -> Option<Section> {
     Some(Section::titled("", "Instructions in user space").rows(rows))
 }
 
-/// The answer from counts alone.
+/// Answer from instruction counts alone.
 pub fn counted_answer(summary: &Summary) -> Option<String> {
     summary.counted.as_ref()?;
     let share = |row: &ByMethods| match counted_part(row.counting?.percent) {
@@ -116,13 +116,13 @@ fn agreement(row: &ByMethods) -> &'static str {
     }
 }
 
-/// What it means where removing and doubling differ: a sentence for each such stage.
+/// A sentence for each stage where removing and doubling differ.
 fn differences(summary: &Summary) -> Vec<String> {
     let differing = summary.by_methods.iter().filter(|row| row.agreement == Some(Agreement::Differ));
     differing.map(difference).collect()
 }
 
-/// Counts tell whether the second computation does less, or does the same in less time.
+/// Instruction counts tell whether the second computation does less, or does the same in less time.
 fn difference(row: &ByMethods) -> String {
     let doubling_is_more = row.difference.is_some_and(|difference| difference.value > 0.0);
     let both = row.counting.and_then(|counting| counting.removing_per_hit.zip(counting.doubling_per_hit));
@@ -158,7 +158,7 @@ fn difference(row: &ByMethods) -> String {
     format!("{} costs more by {more} than by {less}: {why}.", capitalised(&stage_label(&row.stage)))
 }
 
-/// What doubling measures, and of what it says nothing; `None`: nothing was doubled.
+/// What doubling measures, and what it cannot; `None`: nothing was doubled.
 pub fn doubling_note(record: &Record, summary: &Summary) -> Option<String> {
     let doubled = summary.configurations.iter().filter_map(|of| match of.role {
         Role::Doubled(stages) => Some(stages),

@@ -14,7 +14,7 @@ use crate::report::document::{Content, Item, Section};
 use crate::report::text::{capitalised, ratio_gain, ratio_times};
 use crate::run::own_command;
 
-/// What the server needs to have what this remedy changes, as lines of its configuration. Empty where no line does it.
+/// Lines of the server's configuration that apply the remedy. Empty where no line does.
 pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {
     let Some(experiment) = record.kind_part.of::<Experiment>() else {
         return Vec::new();
@@ -57,7 +57,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     lines
 }
 
-/// The list. `None` where the experiment names no remedy.
+/// `None` where the experiment names no remedy.
 pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
     let remedies = &summary.findings.remedies;
     if remedies.is_empty() {
@@ -123,13 +123,13 @@ fn item(remedy: &RemedyFinding, gain: Ratio, place: Option<u32>, summary: &Summa
     }
 }
 
-/// `+44 % [+40, +48] hits/s`, or what CPU per hit gives.
+/// `+44 % [+40, +48] hits/s`, or the same by CPU per hit.
 pub(super) fn gain_in_words(remedy: &RemedyFinding, gain: &Ratio) -> String {
     let of = if remedy.told_by == Some(Metric::Cpu) { "hits per CPU second" } else { "hits/s" };
     format!("{} {of}", ratio_gain(gain))
 }
 
-/// By hits per second and by CPU per hit, what tells first.
+/// By hits per second and by CPU per hit, the deciding one first.
 fn both_ways(remedy: &RemedyFinding) -> String {
     let over = &remedy.over;
     let said = match (remedy.told_by, remedy.ratio, remedy.by_cpu) {
@@ -146,7 +146,7 @@ fn both_ways(remedy: &RemedyFinding) -> String {
     capitalised(&said) + "."
 }
 
-/// What was to be expected of a remedy, beside what was measured.
+/// Predicted gain of a remedy, beside the measured one.
 fn predicted(remedy: &RemedyFinding, summary: &Summary) -> Option<String> {
     let of = |prediction: &&Prediction| {
         (&prediction.configuration, &prediction.over) == (&remedy.configuration, &remedy.over)
@@ -163,7 +163,7 @@ fn predicted(remedy: &RemedyFinding, summary: &Summary) -> Option<String> {
     }))
 }
 
-/// Why a remedy's gain is hard to believe.
+/// Reason to doubt a remedy's gain.
 pub(super) fn doubtful(remedy: &RemedyFinding) -> String {
     let times = remedy.processors_times.unwrap_or(1.0);
     format!(

@@ -9,7 +9,6 @@ use tlsdyno_stats::{Direction, PartOfWhole};
 use crate::report::document::Section;
 use crate::report::text::{capitalised, part_interval, part_number, stage_label};
 
-/// The table, and what it means.
 pub fn section(foreign: &ForeignTraffic, traffic: &Traffic) -> Section {
     let told = |share: &TrafficShare| {
         let part = PartOfWhole::of(share.percent.value, share.percent.interval());
@@ -39,7 +38,6 @@ pub fn section(foreign: &ForeignTraffic, traffic: &Traffic) -> Section {
     Section::default().rows(rows).notes([meaning, bounds])
 }
 
-/// The answer in a sentence.
 pub fn sentence(traffic: &Traffic) -> String {
     let is_known =
         |share: &&TrafficShare| share.percent.direction() == Direction::Bigger && share.percent.value <= 100.0;

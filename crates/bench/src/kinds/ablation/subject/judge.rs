@@ -11,7 +11,7 @@ use crate::run::schedule::Work;
 use crate::run::verify::{Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, verify};
 
 impl SingleServer<'_> {
-    /// Verifies a block, and says what deserves to be said only once.
+    /// Verifies a block, and gives each repeated warning only once.
     pub(super) fn judge(
         &mut self,
         index: usize,

@@ -20,16 +20,16 @@ use crate::run::schedule::{Work, drop_too_long, pieces, requests_of_users, sched
 use crate::run::sliced::{Failed, SLICED_ROUNDS_MIN, TimeOfSlices};
 use crate::run::verify::{death, is_dead};
 
-/// Part of the time that blocks have, which tell hits per second at saturation, where slices tell CPU per hit.
+/// Part of the time for blocks, which measure hits per second at saturation, where slices measure CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
-/// Servers are started anew where this many times as long is left to measure them.
+/// Minimum ratio of the remaining time to the start of new servers for that to be worth it.
 const STARTS_WORTH_IT: u32 = 4;
-/// The least piece of work of a warm-up: so many times the users that keep all connections busy.
+/// Minimum work of a warm-up, as a multiple of the users that keep all connections busy.
 const WARM_UP_FACTOR: u32 = 2;
 
 impl SingleServer<'_> {
-    /// Time to start the servers that are to take the place of others. Nothing while the pools have a server for each
-    /// block, or where there is no time for more.
+    /// Time to start replacement servers. 0 while the pools have a server for each block, or where there is no time for
+    /// more.
     fn time_to_start(&self, round: &NextRound, replaced: &BTreeSet<usize>) -> Duration {
         let blocks_of = |index: usize| round.blocks.iter().filter(|other| **other == index).count();
         let wanted = |index: usize| if self.is_sliced { 1 } else { blocks_of(index) };
@@ -40,7 +40,7 @@ impl SingleServer<'_> {
         if is_worth_it { takes } else { Duration::ZERO }
     }
 
-    /// CPU time of the server, read when it has come to rest: the last closes are still its work.
+    /// Read when the server has come to rest: the last closes are still its work.
     fn server_cpu_ns(&mut self, index: usize) -> Result<u64> {
         let name = self.testbed.servers[index].model.name.clone();
         let instance =
@@ -49,7 +49,7 @@ impl SingleServer<'_> {
         at_rest(|| instance.living_cpu_ns(died))
     }
 
-    /// CPU time of the servers that this one needs beside it.
+    /// CPU time of the servers that this one needs beside it, nanoseconds.
     fn companion_cpu_ns(&mut self, index: usize) -> Result<u64> {
         let costs = self.testbed.instance(index).map_or(Ok(Vec::new()), |instance| instance.companions_cpu_ns())?;
         Ok(costs.iter().map(|(_, ns)| ns).sum())
@@ -57,7 +57,7 @@ impl SingleServer<'_> {
 }
 
 impl Subject for SingleServer<'_> {
-    /// What is behind a server of the user's own may be slow: it begins with a single user.
+    /// An application behind a user's own server may be slow: its warm-up begins with one user.
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
         let least = if self.experiment.server.kind.is_users_own() {
             self.load.loops
@@ -131,8 +131,8 @@ impl Subject for SingleServer<'_> {
         Plan { slices, round_least, warnings, ..Plan::of(schedule, works) }
     }
 
-    /// A listener that a server opens after its start is found here. One server a round, drawn by the order of blocks:
-    /// reading the kernel's tables takes long when many closed connections linger in them.
+    /// Finds listeners that a server opened after its start. Checks one random server a round, as the kernel's tables
+    /// are slow to read with many closed connections in them.
     fn begin_round(&mut self, round: &NextRound) -> Result<bool> {
         let replaced = self.replaced(round.blocks);
         let takes = self.time_to_start(round, &replaced);
@@ -150,9 +150,8 @@ impl Subject for SingleServer<'_> {
         Ok(true)
     }
 
-    /// Starts the server of this configuration where it does not run, or takes another for the first of a round's
-    /// blocks where the experiment wants that. One that was restarted is not measured cold: it is checked again and
-    /// does one piece of work untimed.
+    /// Starts the server of this configuration where it does not run, or replaces it before its first block of a round
+    /// where the experiment wants that. A restarted server is checked again and does one untimed piece of work.
     fn ready(&mut self, index: usize, turn: Option<u32>) -> Result<()> {
         self.require_host(index)?;
         let began = Instant::now();
@@ -239,8 +238,8 @@ impl Subject for SingleServer<'_> {
     }
 }
 
-/// That neither side was busy all the time. `other`: the program that used most of the server's CPU beside the
-/// experiment, with its process, and what per cent of one CPU it had.
+/// Warns that neither side was busy all the time. `other`: name and process of the program with most CPU time on the
+/// server's CPUs, in per cent of one CPU.
 fn unsaturated(configurations: &[String], all: u32, other: Option<(String, f64)>) -> Warning {
     let (why, remedy) = match other {
         Some((who, percent)) => (

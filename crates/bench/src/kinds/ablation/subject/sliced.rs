@@ -19,11 +19,11 @@ use crate::run::sliced::{Bench, Failed, TimeOfSlices, Watch};
 use crate::run::testbed::Testbed;
 use crate::run::verify::FULL_SHARE_TOLERANCE;
 
-/// Whether servers did in slices what their modes say, by what their libraries count.
+/// Checks by the counters of the libraries that servers in slices did what their modes say.
 #[derive(Debug, Default)]
 pub(super) struct WatchModes {
     check: ModeCheck,
-    /// What the libraries of each server had counted when it last rested.
+    /// Counters of each server's libraries when it last rested.
     counted: BTreeMap<usize, Counted>,
 }
 
@@ -76,7 +76,7 @@ impl SingleServer<'_> {
         Ok(blocks)
     }
 
-    /// A mode ends with the server that it is one of.
+    /// A mode ends with its server.
     pub(super) fn require_host(&self, index: usize) -> Result<()> {
         let host = self.testbed.host(index);
         if host == index || !self.failed.contains(&host) {
@@ -86,8 +86,8 @@ impl SingleServer<'_> {
         Err(Fault::Server.wrap(anyhow!("its server, which it shares with \"{name}\", has failed")))
     }
 
-    /// Modes whose sessions were refused, or taken, otherwise than those of their host did other work. A minimal set-up
-    /// has no handshakes to compare.
+    /// Drops modes with other numbers of refused or taken sessions than their host: their work differed. A minimal
+    /// set-up has no handshakes to compare.
     fn drop_unequal_work(&self, blocks: &mut [Block]) {
         let full = |block: &Block| block.handshakes_full as f64 / block.connections.max(1) as f64;
         let fulls: BTreeMap<usize, f64> = blocks.iter().map(|block| (block.configuration, full(block))).collect();

@@ -21,7 +21,7 @@ use crate::kinds::perform::{ResultArgs, perform_and_keep};
 use crate::report::compared::{self, Builds};
 use crate::run::check::CheckExperiment;
 
-/// How long the two are measured if nothing else is said.
+/// Default duration for both together.
 const DURATION: Time = Time::seconds(60);
 
 /// Two servers to start.
@@ -67,10 +67,7 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// The experiment that these flags describe, if there are any.
-    ///
-    /// # Errors
-    /// There are not two servers.
+    /// `None`: no servers are given. Fails unless there are two.
     pub fn experiment(&self) -> Result<Option<Experiment>> {
         let [first, second] = match &self.run[..] {
             [] => return Ok(None),
@@ -122,10 +119,7 @@ impl Servers {
     }
 }
 
-/// Measures both, prints the report, and answers whether the second is slower.
-///
-/// # Errors
-/// Measuring did not begin.
+/// Measures both, prints the report, and returns whether the second is slower.
 pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) -> Result<Exit> {
     let output = ResultArgs::of(json, args.report.clone());
     let tolerance = gate.tolerance.unwrap_or(CPU_START_TO_START_PERCENT);

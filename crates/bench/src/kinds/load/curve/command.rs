@@ -11,7 +11,7 @@ use crate::kinds::load::file::LoadExperiment;
 use crate::kinds::load::subject::{self, WARM_UP};
 use crate::kinds::perform::ResultArgs;
 
-/// How long each percentage is measured if nothing else is said.
+/// Default duration of each percentage.
 const DURATION: Time = Time::seconds(10);
 
 /// Throughput at saturation over percent reuse, and the half serving point
@@ -49,7 +49,7 @@ pub struct Args {
     workers: WorkersModel,
 }
 
-/// Measures the curve and shows it.
+/// Measures the curve, and shows it.
 pub fn run(args: &Args) -> Result<Exit> {
     let mut options = args.options.clone();
     let duration = options.duration.take().unwrap_or(DURATION);

@@ -13,7 +13,7 @@ use tlsdyno_stats::reuse::ReuseAxis;
 const LEVELS_BY_HITS: [f64; 6] = [0.0, 50.0, 75.0, 90.0, 96.0, 98.0];
 const LEVELS_BY_CONNECTIONS: [f64; 8] = [0.0, 10.0, 33.0, 50.0, 80.0, 96.0, 98.0, 100.0];
 
-/// A level by hits may be so far from the nearest that there is, percentage points.
+/// Maximum distance of a level by hits from the nearest possible level, percentage points.
 const LEVEL_TOLERANCE: f64 = 0.5;
 
 /// Throughput at saturation over percent reuse.
@@ -56,17 +56,15 @@ impl Default for Curve {
     }
 }
 
-/// What one configuration of a curve measures.
+/// Measurement of one configuration of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePlace {
-    /// The curve that it belongs to.
     pub by: ReuseAxis,
-    /// Percent reuse that is asked for; `None`: plain HTTP.
+    /// Requested percent reuse; `None`: plain HTTP.
     pub percent: Option<f64>,
 }
 
 impl Curve {
-    /// What the configurations measure, in their order.
     pub fn places(&self) -> Vec<CurvePlace> {
         let of_axis = |by: &ReuseAxis| {
             let plain = self.plain.iter().map(|_| None);
@@ -84,10 +82,7 @@ impl Curve {
         }
     }
 
-    /// Whether there is such a curve.
-    ///
-    /// # Errors
-    /// There is not; says why.
+    /// Fails where the curve is impossible.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.by.is_empty(), "a curve is by hits, by connections, or both");
         let is_twice = |(index, by): (usize, &ReuseAxis)| self.by[..index].contains(by);
@@ -109,10 +104,7 @@ impl Curve {
 }
 
 /// Requests for each full handshake at this percent reuse by hits: n requests are 1 − 1/n (Mraz et al. 2002, equation
-/// 1).
-///
-/// # Errors
-/// No whole number of requests comes near.
+/// 1). Fails where no integer comes near.
 pub fn hits_per_handshake(percent: f64) -> Result<u32> {
     ensure!(
         percent < 100.0,

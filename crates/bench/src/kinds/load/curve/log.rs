@@ -7,43 +7,39 @@ use tlsdyno_stats::reuse::{Crossing, HalfServingPoint, ReuseAxis};
 use crate::kinds::load::LoadRecord;
 use crate::kinds::load::curve::summary::CurveSummary;
 
-/// The lifetime that sentences are about, seconds: the default of nginx and Apache, and the longest of those that Mraz
-/// et al. 2002 call typical.
+/// The lifetime in sentences, seconds: the default of nginx and Apache, and the longest of those that Mraz et al. 2002
+/// call typical.
 pub const LIFETIME_S: u32 = 300;
 
-/// A log on a curve by hits.
+/// A log compared with a curve by hits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogOnCurve {
-    /// Path of the log as given.
     pub path: String,
-    /// Its requests.
     pub hits: u64,
     /// The lifetime counts from the user's last request, because each connection renews a session of TLS 1.3; else
     /// from the full handshake.
     pub is_renewed: bool,
-    /// Half serving point that the headroom is counted from, per cent.
+    /// Half serving point to which the headroom refers, per cent.
     pub half_percent: Option<f64>,
-    /// That point is one of the fitted costs, beyond the levels.
+    /// The half serving point is that of the fitted costs, beyond the levels.
     pub is_extrapolated: bool,
-    /// One for each lifetime, ascending.
     pub lifetimes: Vec<Lifetime>,
 }
 
-/// The log at one session lifetime.
+/// Reuse and throughput of the log at one session lifetime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lifetime {
-    /// The lifetime, seconds.
     pub lifetime_s: u32,
     /// Reuse by hits that the log would give.
     pub percent: f64,
-    /// Hits per second that the fitted costs give there.
+    /// Throughput by the fitted costs at this reuse.
     pub hits_per_second: Option<f64>,
-    /// Percentage points above the half serving point; below it where negative.
+    /// Percentage points above the half serving point; negative: below it.
     pub headroom_percent: Option<f64>,
 }
 
 impl LogOnCurve {
-    /// The log of a record on its curve by hits.
+    /// `None` unless the record has a log and a curve by hits.
     pub fn of(record: &Record, curves: &[CurveSummary]) -> Option<LogOnCurve> {
         let log = record.kind_part.of::<LoadRecord>()?.log.as_ref()?;
         let curve = curves.iter().find(|curve| curve.by == ReuseAxis::Hits)?;
@@ -70,7 +66,7 @@ impl LogOnCurve {
         })
     }
 
-    /// What stands in sentences.
+    /// The lifetime that sentences name ([`LIFETIME_S`]).
     pub fn typical(&self) -> Option<&Lifetime> {
         self.lifetimes.iter().find(|lifetime| lifetime.lifetime_s == LIFETIME_S)
     }

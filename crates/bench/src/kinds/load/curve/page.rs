@@ -13,7 +13,6 @@ use crate::report::cells;
 use crate::report::document::{Chart, Section};
 use crate::report::over_reuse::OverReuse;
 
-/// The half serving points, in sentences; without plain HTTP, what reuse brings.
 pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {
     curves.iter().map(sentence).chain(log.and_then(log_sentence)).collect::<Vec<_>>().join(" ")
 }
@@ -88,7 +87,7 @@ fn sentence(curve: &CurveSummary) -> String {
     }
 }
 
-/// The interval of a half serving point, of which an end may lie beyond the levels.
+/// Interval of a half serving point, an end of which may lie beyond the levels.
 fn ends(half: &HalfServingPoint) -> String {
     let end = |end: f64| end.is_finite().then_some(end);
     match half.percent_by_lines.map(|found| [end(found.low), end(found.high)]) {
@@ -110,7 +109,7 @@ fn extrapolation(half: &HalfServingPoint) -> String {
     }
 }
 
-/// What stands behind the answer, a section for each curve.
+/// A section for each curve.
 pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: &[u32]) -> Vec<Section> {
     let section = |curve: &CurveSummary| {
         let section = Section::titled("", format!("Reuse by {}", curve.by)).rows(table(curve));
@@ -119,7 +118,7 @@ pub fn sections(curves: &[CurveSummary], log: Option<&LogOnCurve>, connections: 
     curves.iter().map(section).chain(log.map(log_section)).collect()
 }
 
-/// The reuse of a log for each session lifetime, on the curve.
+/// Reuse of a log by session lifetime, with the throughput on the curve.
 fn log_section(log: &LogOnCurve) -> Section {
     let rows = Rows::new(&log.lifetimes)
         .words("session lifetime", |lifetime| format_seconds(lifetime.lifetime_s))
@@ -203,7 +202,7 @@ fn theory_note(theory: &Theory) -> String {
     )
 }
 
-/// Throughput over reuse with the forms fitted to it, plain HTTP and half of it.
+/// Throughput over reuse with the fitted curves, plain HTTP and half of it.
 fn chart(curve: &CurveSummary, log: Option<&LogOnCurve>) -> Option<Chart> {
     let mut chart = OverReuse::new(curve.by, ["hits per second", "hits/s"], 1.0);
     chart.measured("measured", curve.levels.iter().map(|level| (level.achieved_percent, level.hits_per_second)));

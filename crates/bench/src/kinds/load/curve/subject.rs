@@ -23,34 +23,30 @@ use tlsdyno_traffic::trace;
 use crate::kinds::load::LoggedReuse;
 use crate::kinds::load::curve::file::{Curve, CurvePlace, hits_per_handshake};
 
-/// The shortest and the longest step of the search for saturation.
+/// Minimum and maximum length of a step of the search for saturation.
 const STEP: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(2)];
-/// The part of a point's time that a step takes.
+/// Length of a step, as a part of a point's time.
 const STEP_PART: f64 = 0.1;
-/// Reuse asked for and achieved may differ by this much, percentage points.
+/// Maximum difference between requested and achieved reuse, percentage points.
 const REUSE_TOLERANCE: f64 = 0.5;
 
-/// A point of a load: its name, its flags and where it goes.
 #[derive(Clone, Debug)]
 pub struct Point {
     pub(crate) name: String,
     pub(crate) options: Options,
     pub(crate) url: Url,
-    /// Size of the object, where sizes are swept.
+    /// Bytes, where sizes are swept.
     pub(crate) object_bytes: Option<u64>,
 }
 
 impl Point {
-    /// One for what the server has at that URL.
+    /// A point without swept sizes.
     pub fn new(name: String, options: Options, url: Url) -> Point {
         Point { name, options, url, object_bytes: None }
     }
 }
 
-/// Refuses flags that mean nothing for a curve, before anything is loaded.
-///
-/// # Errors
-/// Names the flags.
+/// Refuses flags that have no effect on a curve; the error names them.
 pub fn check(curve: &Curve, options: &Options) -> Result<()> {
     curve.check()?;
     let by_hits = curve.by.contains(&ReuseAxis::Hits);
@@ -87,10 +83,7 @@ pub fn check(curve: &Curve, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The points of a curve, in the order of [`Curve::places`].
-///
-/// # Errors
-/// The URL is not one of TLS, or that of plain HTTP is.
+/// In the order of [`Curve::places`]. Fails unless the URL has TLS, and that of plain HTTP has none.
 pub fn points(curve: &Curve, options: &Options, url: &Url) -> Result<Vec<Point>> {
     ensure!(url.tls, "a curve over reuse is about TLS sessions; the URL is plain http (--plain takes such a one)");
     let plain = curve.plain.as_deref().map(Url::parse).transpose()?;
@@ -111,15 +104,13 @@ pub fn points(curve: &Curve, options: &Options, url: &Url) -> Result<Vec<Point>>
     curve.places().iter().map(point).collect()
 }
 
-/// The same load without what only TLS has, and without the way to another address.
+/// The same load without settings of TLS, and without a redirection to another address.
 fn without_tls(options: Options) -> Options {
     Options { client_cert: None, client_key: None, early_data: false, connect_to: None, unix: None, ..options }
 }
 
-/// The plan of a point that saturates its server, and whether it does within `connections_max`; `load` makes loads.
-///
-/// # Errors
-/// Not one request succeeds.
+/// Plan of a point that saturates its server, and whether `connections_max` suffices for that; `load` makes loads.
+/// Fails where no request succeeds.
 pub fn saturated(
     point: &Point,
     address: SocketAddr,
@@ -142,10 +133,6 @@ pub fn saturated(
     Ok((plan, saturated))
 }
 
-/// The reuse of the log that is laid over the curve.
-///
-/// # Errors
-/// The log cannot be read.
 pub fn logged(curve: &Curve) -> Result<Option<LoggedReuse>> {
     let Some(path) = &curve.log else { return Ok(None) };
     let rules = ReplaySpec { client_field: curve.client_field, ..ReplaySpec::default() };
@@ -154,7 +141,7 @@ pub fn logged(curve: &Curve) -> Result<Option<LoggedReuse>> {
     Ok(Some(LoggedReuse { path: path.display().to_string(), hits: scan.hits, reuse: scan.reuse }))
 }
 
-/// What the blocks of a point counted.
+/// Counts over the blocks of a point.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     blocks: u64,
@@ -163,15 +150,14 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Adds a block.
     pub fn add(&mut self, outcome: &Outcome) {
         self.blocks += 1;
         self.hits += outcome.hits;
         self.handshakes += outcome.handshakes;
     }
 
-    /// What to say where other reuse came out than was asked for. Each block begins without sessions, and ends in the
-    /// middle of some.
+    /// Warns where the achieved reuse differs from the requested one. Each block begins without sessions, and ends amid
+    /// some.
     pub fn missed(&self, name: &str, place: CurvePlace, connections: u32) -> Option<Warning> {
         let percent = place.percent?;
         let counts = &self.handshakes;

@@ -11,39 +11,34 @@ use crate::kinds::load::LoadRecord;
 /// A curve with its limit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CurveSummary {
-    /// Of what percent reuse is a part.
     pub by: ReuseAxis,
-    /// What was measured, by ascending reuse.
     pub levels: Vec<Level>,
-    /// Plain HTTP; `null` where none was measured.
+    /// `null`: not measured.
     pub plain: Option<Limit>,
-    /// Where half of plain HTTP is reached; `null` without plain HTTP.
+    /// Reuse at which half of plain HTTP is reached; `null` without plain HTTP.
     pub half_serving_point: Option<HalfServingPoint>,
-    /// The form of Mraz et al. 2002, by hits only; `null` without plain HTTP.
+    /// Fit of the model of Mraz et al. 2002, by hits only; `null` without plain HTTP.
     pub theory: Option<Theory>,
-    /// Cost of handshakes and of requests; `null` from one level.
+    /// Fitted costs of handshakes and of requests; `null` from one level.
     pub costs: Option<Costs>,
 }
 
-/// A percentage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Level {
-    /// Reuse asked for.
     pub asked_percent: f64,
-    /// Reuse by the counts of handshakes, of requests or of connections.
+    /// Reuse of handshakes by requests or by connections, per cent.
     pub achieved_percent: f64,
-    /// Hits per second of elapsed time.
     pub hits_per_second: Estimate,
-    /// By the form of Mraz et al. 2002.
+    /// Prediction of the model of Mraz et al. 2002.
     pub by_theory_hits_per_second: Option<f64>,
-    /// By the fitted costs.
+    /// Prediction of the fitted costs.
     pub by_costs_hits_per_second: Option<f64>,
     /// The client's CPU was full: hits per second are a lower bound.
     pub client_bound: bool,
 }
 
 impl CurveSummary {
-    /// The curves of a record; none where it is of something else.
+    /// Empty where the record is of another kind.
     pub fn all(record: &Record) -> Vec<CurveSummary> {
         let Some(curve) = record.kind_part.of::<LoadRecord>().and_then(|load| load.experiment.curve.as_ref()) else {
             return Vec::new();
@@ -59,7 +54,7 @@ impl CurveSummary {
     }
 }
 
-/// The curve of these points, each with the reuse asked for; `None`: plain HTTP.
+/// Each point with its requested reuse; `None`: plain HTTP.
 fn of_points(by: ReuseAxis, measured: &[(Option<f64>, Point)]) -> CurveSummary {
     let plain = measured.iter().find(|(asked, _)| asked.is_none()).map(|(_, point)| point);
     let asked: Vec<(f64, &Point)> = measured.iter().filter_map(|(asked, point)| Some(((*asked)?, point))).collect();
