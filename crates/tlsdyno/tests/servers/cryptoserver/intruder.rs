@@ -149,11 +149,15 @@ fn silent_strangers_keep_no_agent_out() {
                 }
             });
         }
-        // What fails in there must not keep the strangers going.
-        let agents = scope.spawn(|| [(); 8].map(|()| AGENT.is_answered(&site, address))).join();
+        // An agent tries again, as on a busy machine strangers may come faster than its handshake goes on. What fails
+        // in there must not keep the strangers going.
+        let agents = scope.spawn(|| {
+            (0..8).for_each(|_| eventually("an agent is answered", || AGENT.is_answered(&site, address)));
+        });
+        let agents = agents.join();
         is_over.store(true, Ordering::Relaxed);
         drop(service);
-        assert_eq!(agents.unwrap(), [true; 8]);
+        agents.unwrap();
     });
 }
 
