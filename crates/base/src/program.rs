@@ -56,7 +56,7 @@ pub type Explain = fn(&Error, &mut Command, &[String]) -> Option<Error>;
 pub type HandOn = fn(&[OsString]) -> Result<Option<Infallible>>;
 
 impl Program {
-    /// A satellite.
+    /// A satellite with these subcommands, and nothing of its own besides.
     pub fn satellite(file: &'static str, subcommands: Vec<Subcommand>) -> Program {
         Program {
             file,
@@ -220,8 +220,13 @@ pub fn find(file: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // Whoever chooses the working directory must not choose the program.
     let on_path = env::split_paths(&path).filter(|directory| directory.is_absolute());
-    let files = beside.into_iter().chain(on_path).map(|directory| directory.join(file));
-    files.into_iter().find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok())
+    executable_in(beside.into_iter().chain(on_path), file)
+}
+
+/// The first file of this name that this user may execute.
+pub fn executable_in(mut directories: impl Iterator<Item = PathBuf>, file: &str) -> Option<PathBuf> {
+    let is_executable = |path: &PathBuf| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    directories.find_map(|directory| Some(directory.join(file)).filter(is_executable))
 }
 
 /// Becomes this program: signals, standard streams and the exit code are those of the caller. With a name, it is called

@@ -54,18 +54,17 @@ pub fn is_named(arg: &Arg, name: &str) -> bool {
     arg.get_id() == name || arg.get_long().is_some_and(|long| long.replace('-', "_") == name)
 }
 
-/// The subcommand of a module that has `Args` and `run(&Args)`.
+/// The subcommand of a module that has `Args` and `run(&Args)`, or of such a type and function.
 #[macro_export]
 macro_rules! subcommand {
     ($name:literal, $($module:ident)::+) => {
-        $crate::subcommand::Subcommand::new(
-            $name,
-            <$($module)::+::Args as clap::Args>::augment_args,
-            |given| {
-                let args = <$($module)::+::Args as clap::FromArgMatches>::from_arg_matches(given);
-                $($module)::+::run(&args.unwrap_or_else(|error| error.exit()))
-            },
-        )
+        $crate::subcommand::subcommand!($name, $($module)::+::Args, $($module)::+::run)
+    };
+    ($name:literal, $args:ty, $run:expr) => {
+        $crate::subcommand::Subcommand::new($name, <$args as clap::Args>::augment_args, |given| {
+            let args = <$args as clap::FromArgMatches>::from_arg_matches(given);
+            ($run)(&args.unwrap_or_else(|error| error.exit()))
+        })
     };
 }
 pub use subcommand;

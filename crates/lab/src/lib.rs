@@ -10,8 +10,6 @@ extern crate tlsdyno_base;
 pub mod primitives;
 pub mod probe_weeks;
 mod profile;
-mod report;
-mod run;
 mod scoreboard;
 
 use tlsdyno_advise::Advised;
@@ -19,6 +17,7 @@ use tlsdyno_base::help::Below;
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;
 use tlsdyno_bench::kinds::ablation::Ablation;
+use tlsdyno_bench::kinds::commands::{report, run};
 use tlsdyno_bench::kinds::load::Loads;
 use tlsdyno_bench::kinds::table::Table;
 use tlsdyno_cluster::array::Arrays;
@@ -50,7 +49,10 @@ const BELOW: Below =
 
 pub fn program() -> Program {
     Program {
-        shared: vec![subcommand!("run", run), subcommand!("report", report)],
+        shared: vec![
+            subcommand!("run", run::Args, |args: &run::Args| args.perform(&KINDS)),
+            subcommand!("report", report::Args, |args: &report::Args| args.show(&KINDS, &args.record()?)),
+        ],
         below: BELOW,
         ..Program::satellite(
             "tlsdyno-lab",

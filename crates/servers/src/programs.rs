@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::program::executable_in;
 use tlsdyno_sys as sys;
 
 use super::view::View;
@@ -67,7 +67,7 @@ const SYSTEM_DIRECTORIES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/loc
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(SYSTEM_DIRECTORIES.iter().map(PathBuf::from));
-    directories.map(|directory| directory.join(name)).find(|candidate| is_executable(candidate))
+    executable_in(directories, name)
 }
 
 /// What a program prints, standard output before standard error, see [`ask`]; empty if it cannot be run or takes more
@@ -187,10 +187,6 @@ pub fn writable<'path>(path: &'path Path, server: &str, forbidden: &str) -> Resu
             path.display()
         ),
     }
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

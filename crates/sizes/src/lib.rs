@@ -2,12 +2,10 @@
 
 #![forbid(unsafe_code)]
 
-mod report;
-mod run;
-
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;
 use tlsdyno_bench::kinds::ablation::Ablation;
+use tlsdyno_bench::kinds::commands::{report, run};
 use tlsdyno_bench::kinds::table::Table;
 use tlsdyno_cluster::array::Arrays;
 use tlsdyno_cluster::cluster::Clusters;
@@ -22,7 +20,10 @@ pub fn program() -> Program {
     );
     let of_kinds = KINDS.0[1..].iter().flat_map(|kind| kind.commands());
     Program {
-        shared: vec![subcommand!("run", run), subcommand!("report", report)],
+        shared: vec![
+            subcommand!("run", run::Args, |args: &run::Args| args.perform(&KINDS)),
+            subcommand!("report", report::Args, |args: &report::Args| args.show(&KINDS, &args.record()?)),
+        ],
         ..Program::satellite("tlsdyno-sizes", of_kinds.chain([plan]).collect())
     }
 }
