@@ -34,12 +34,12 @@ pub struct Args {
     /// listens there]
     #[arg(long, value_name = "PID", help_heading = "Server")]
     pid: Option<u32>,
-    /// A second server: both are measured in turns, and told side by side
+    /// Another server: all are measured in turns and compared with the first (several times)
     #[arg(long, value_name = "URL", help_heading = "Server")]
-    against: Option<String>,
-    /// The process of the second server
+    against: Vec<String>,
+    /// The process of each of --against, in the same order
     #[arg(long, value_name = "PID", requires = "against", help_heading = "Server")]
-    against_pid: Option<u32>,
+    against_pid: Vec<u32>,
     /// A command line that starts the server and stays in the foreground; {port} and {dir} are filled in
     #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "url", help_heading = "Server")]
     server_command: Option<String>,
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         url: args.url.clone().unwrap_or_default(),
         pid: args.pid,
         against: args.against.clone(),
-        against_pid: args.against_pid,
+        against_pid: args.against_pid.clone(),
         server_command: args.server_command.clone(),
         address: args.address.clone(),
         pages: args.pages.clone(),
@@ -106,9 +106,9 @@ pub fn run(args: &Args) -> Result<Exit> {
         workers: args.machines.given(),
         may_load: args.may_load.clone(),
     };
-    let question = match &args.against {
-        Some(_) => "What does TLS cost each of these servers, from outside?",
-        None => "What does TLS cost this server, from outside?",
+    let question = match args.against.is_empty() {
+        false => "What does TLS cost each of these servers, from outside?",
+        true => "What does TLS cost this server, from outside?",
     };
     let measure = Measure { time_s: args.time.seconds(), ..Measure::default() };
     CostExperiment { question: question.to_owned(), cost, measure }.perform(&args.output)

@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
 use tlsdyno_record::model::{Measure, OnLoss, WorkersModel};
+
+use crate::LABELS;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,12 +30,12 @@ pub struct Cost {
     /// The process with its children; `None`: whichever process listens at the URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// URL of a second server, measured beside the first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub against: Option<String>,
-    /// Its process; `None`: whichever listens at `against`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub against_pid: Option<u32>,
+    /// URLs of further servers, measured beside the first; a file may hold one without a list.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_several")]
+    pub against: Vec<String>,
+    /// The process of each; empty: whichever listens there.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_several")]
+    pub against_pid: Vec<u32>,
     /// Starts the first server; `{port}` and `{dir}` are filled in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_command: Option<String>,
@@ -86,7 +88,7 @@ impl CostExperiment {
         ensure!(!is_started || cost.pid.is_none(), "--pid is for a server that runs already");
         if let Some(workers) = &cost.workers {
             ensure!(
-                cost.against.is_none() && !is_started,
+                cost.against.is_empty() && !is_started,
                 "a worker reads the CPU time of one server that runs; leave --against and --server-command out"
             );
             ensure!(
@@ -99,7 +101,11 @@ impl CostExperiment {
                 "--pid reaches a worker of --on; to another one its own --cpu-of says which process"
             );
         }
-        ensure!(cost.against.is_some() || cost.against_pid.is_none(), "--against-pid needs --against");
+        ensure!(
+            cost.against_pid.is_empty() || cost.against_pid.len() == cost.against.len(),
+            "--against-pid is given for each --against, in the same order, or for none"
+        );
+        ensure!(cost.against.len() < LABELS.len(), "{} servers at most are compared in one run", LABELS.len());
         for url in cost.urls() {
             let parts = Url::parse(url)?;
             ensure!(parts.tls, "{url} is plain HTTP; give the server's https:// URL");
@@ -136,6 +142,19 @@ impl Cost {
     pub fn connections_per_s(&self) -> Option<f64> {
         Some(self.rate_per_s? / self.hits_per_handshake.unwrap_or(1.0))
     }
+}
+
+fn one_or_several<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given<T> {
+        One(T),
+        Several(Vec<T>),
+    }
+    Ok(match Given::deserialize(from)? {
+        Given::One(value) => vec![value],
+        Given::Several(values) => values,
+    })
 }
 
 pub(crate) fn resolved(url: &str) -> Result<SocketAddr> {

@@ -39,7 +39,8 @@ use self::file::CostExperiment;
 use self::steps::{Step, StepId};
 use self::summary::CostSummary;
 
-const LABELS: [&str; 2] = ["A", "B"];
+/// What a server is called beside others: A, B and so on.
+const LABELS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 pub struct Costs;
 
@@ -48,7 +49,7 @@ pub struct Costs;
 #[serde(deny_unknown_fields)]
 pub struct CostRecord {
     pub experiment: CostExperiment,
-    /// The configurations of the record are the steps of the first, then those of the second.
+    /// The configurations of the record are the steps of the first, then those of the others.
     pub servers: Vec<Measured>,
 }
 

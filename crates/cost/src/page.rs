@@ -26,7 +26,10 @@ pub fn document(record: &Record, summary: &CostSummary) -> Document {
     let mut sections: Vec<Section> =
         life_chart(summary).map(|chart| Section::default().charts([chart])).into_iter().collect();
     match summary.servers.as_slice() {
-        [_, _] => sections.push(side_by_side(summary)),
+        [_, others @ ..] if !others.is_empty() => {
+            sections.extend((others.len() > 1).then(|| overview(summary)));
+            sections.extend(others.iter().map(|server| side_by_side(summary, server)));
+        }
         servers => sections.extend(servers.iter().map(|server| parts(summary, server))),
     }
     sections.extend(summary.servers.iter().map(|server| steps(summary, server)));
@@ -57,6 +60,7 @@ pub fn answer(summary: &CostSummary) -> String {
                 said.extend(difference.map(|of| compared(of, first, second)));
             }
         }
+        [first, _, ..] => said.extend(beside_others(summary, first)),
         servers => said.extend(servers.iter().map(alone)),
     }
     if let Some(server) = summary.servers.first() {
@@ -111,9 +115,24 @@ fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost
             format!("{}'s {part} costs {} less than {}'s.", second.label, told(&less), first.label)
         }
         Direction::Undecided => {
-            format!("Their {part} could not be told apart: {} µs more in B.", more.ends(format_micros))
+            format!("Their {part} could not be told apart: {} µs more in {}.", more.ends(format_micros), second.label)
         }
     }
+}
+
+/// The other servers by whether a full handshake costs them more or less than the first.
+fn beside_others(summary: &CostSummary, first: &ServerCost) -> Option<String> {
+    let full = known(first.part(&FULL)?);
+    let in_direction = |(direction, words): (Direction, &str)| {
+        let line = |of: &&PartDifference| of.id == FULL && of.direction == direction;
+        let server = |of: &PartDifference| format!("{} {}", of.server, told(&of.cost_ns));
+        let servers: Vec<String> = summary.differences.iter().filter(line).map(server).collect();
+        (!servers.is_empty()).then(|| format!("{words}: {}", servers.join(", ")))
+    };
+    let all = [(Direction::Smaller, "less"), (Direction::Bigger, "more"), (Direction::Undecided, "not told apart")];
+    let others: Vec<String> = all.into_iter().filter_map(in_direction).collect();
+    let own = format!("A full handshake costs {} at {} ({}) {full}", first.label, first.address, first.negotiated);
+    Some(format!("{own}; beside that {}.", others.join("; ")))
 }
 
 fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
@@ -227,22 +246,52 @@ fn notes(server: &ServerCost) -> Vec<String> {
     joined.chain(by_zero).chain(unmeasured).collect()
 }
 
-fn side_by_side(summary: &CostSummary) -> Section {
+/// One row a server.
+fn overview(summary: &CostSummary) -> Section {
+    let main = [
+        ("full", FULL),
+        ("signature", PartId::stretch(Stretch::Signature)),
+        ("resumed", RESUMED),
+        ("next request", PartId::Next(None, String::new())),
+    ];
+    let mut rows = Rows::new(&summary.servers).words("server", |server| format!("{} {}", server.label, server.address));
+    for (name, part) in main {
+        rows = rows.estimate(name, format_micros, move |server| Some(server.part(&part)?.cost_ns));
+    }
+    let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.command, server.negotiated);
+    let title = format!("What handshakes cost each server, {}", unit(&summary.servers[0]));
+    Section::titled("servers", title).rows(rows).notes(summary.servers.iter().map(name))
+}
+
+/// A server beside the first.
+fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
+    let (first, label) = (&summary.servers[0], server.label);
     let verdict = |part: &PartDifference| match part.direction {
-        Direction::Bigger => "dearer in B",
-        Direction::Smaller => "cheaper in B",
-        Direction::Undecided => "not told apart",
+        Direction::Bigger => format!("dearer in {label}"),
+        Direction::Smaller => format!("cheaper in {label}"),
+        Direction::Undecided => "not told apart".to_owned(),
     };
-    let rows = Rows::new(&summary.differences)
+    let differences = || summary.differences.iter().filter(|of| of.server == label);
+    let rows = Rows::new(differences())
         .words("part", |part| part.id.to_string())
-        .estimate(format!("A, {}", unit(&summary.servers[0])), format_micros, |of| Some(of.first_ns))
-        .estimate(format!("B, {}", unit(&summary.servers[1])), format_micros, |of| Some(of.second_ns))
-        .estimate("B − A", format_micros, |of| Some(of.cost_ns))
-        .words("", |of| verdict(of).to_owned())
+        .estimate(format!("{}, {}", first.label, unit(first)), format_micros, |of| Some(of.first_ns))
+        .estimate(format!("{label}, {}", unit(server)), format_micros, |of| Some(of.second_ns))
+        .estimate(format!("{label} − {}", first.label), format_micros, |of| Some(of.cost_ns))
+        .words("", verdict)
         .toned(Tone::Muted, |of| of.direction == Direction::Undecided)
         .headed(|part| Some(heading(part.kind)));
     let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.address, server.negotiated);
-    Section::titled("parts", "Side by side").rows(rows).notes(summary.servers.iter().map(name))
+    // What comes before TLS is the control of what is told of TLS.
+    let accepting = PartId::stretch(Stretch::Accepting);
+    let is_apart = |of: &PartDifference| of.id == accepting && of.direction != Direction::Undecided;
+    let control = differences().any(is_apart).then(|| {
+        format!("\"{accepting}\" differs, which no certificate or TLS library decides: more than TLS differs here.")
+    });
+    let title = match summary.servers.len() {
+        2 => "Side by side".to_owned(),
+        _ => format!("{label} beside {}", first.label),
+    };
+    Section::titled("parts", title).rows(rows).notes([first, server].map(name).into_iter().chain(control))
 }
 
 fn of_server(summary: &CostSummary, server: &ServerCost) -> String {

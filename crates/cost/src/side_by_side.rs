@@ -6,14 +6,17 @@ use tlsdyno_base::verdict::Direction;
 use tlsdyno_stats::compared::CPU_START_TO_START_PERCENT;
 use tlsdyno_stats::rows::{Rows, Terms};
 
+use crate::LABELS;
 use crate::part_id::{PartId, PartKind};
 use crate::parts::{Part, Seen};
 
-/// Difference between the costs of a part of two servers.
+/// Difference between the costs of a part of the first server and of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartDifference {
     #[serde(rename = "part")]
     pub id: PartId,
+    /// Label of the second server.
+    pub server: &'static str,
     pub kind: PartKind,
     /// Cost to the first server, in the rounds that have it of both, nanoseconds.
     pub first_ns: Estimate,
@@ -25,20 +28,23 @@ pub struct PartDifference {
     pub direction: Direction,
 }
 
-/// In rounds that have the part of both servers.
-pub(crate) fn differences(servers: [Seen; 2], parts: [&[Part]; 2], rows: &Rows) -> Vec<PartDifference> {
-    let line = |part: &Part| {
+/// Of each server with the first, in rounds that have the part of both.
+pub(crate) fn differences(servers: &[Seen], parts: &[Vec<Part>], rows: &Rows) -> Vec<PartDifference> {
+    let line = |number: usize, part: &Part| {
         let other = parts[0].iter().find(|other| other.id == part.id)?;
-        Some((part.id.clone(), [other.columns(servers[0])?, part.columns(servers[1])?]))
+        let columns = [other.columns(servers[0])?, part.columns(servers[number])?];
+        Some(((part.id.clone(), &LABELS[number..=number]), columns))
     };
-    let (ids, lines): (Vec<PartId>, Vec<[Terms; 2]>) = parts[1].iter().filter_map(line).unzip();
-    let more = |((id, terms), [first_ns, second_ns, cost_ns]): ((PartId, &[Terms; 2]), [Estimate; 3])| {
+    let of_server = |number: usize| parts[number].iter().filter_map(move |part| line(number, part));
+    type Name = (PartId, &'static str);
+    let (names, lines): (Vec<Name>, Vec<[Terms; 2]>) = (1..servers.len()).flat_map(of_server).unzip();
+    let more = |(((id, server), terms), [first_ns, second_ns, cost_ns]): ((Name, &[Terms; 2]), [Estimate; 3])| {
         let dearest = |(column, weight): &(&Column, f64)| weight.abs() * rows.estimate(column).value;
         let equal_to_ns = terms.iter().flatten().map(dearest).fold(0.0, f64::max) * CPU_START_TO_START_PERCENT / 100.0;
         let direction = Direction::against(cost_ns.interval(), [-equal_to_ns, equal_to_ns]);
-        PartDifference { kind: id.kind(), id, first_ns, second_ns, cost_ns, direction }
+        PartDifference { kind: id.kind(), id, server, first_ns, second_ns, cost_ns, direction }
     };
-    let compared = ids.into_iter().zip(&lines).zip(rows.compared(&lines)).map(more);
+    let compared = names.into_iter().zip(&lines).zip(rows.compared(&lines)).map(more);
     compared.filter(|of| of.cost_ns.value.is_finite()).collect()
 }
 
@@ -57,7 +63,7 @@ mod tests {
     fn differences_of(measured: &Measured, columns: [&[Column]; 2]) -> Vec<PartDifference> {
         let servers = columns.map(|columns| (measured, columns));
         let parts = decomposed(&servers, &rows());
-        differences(servers, [&parts[0], &parts[1]], &rows())
+        differences(&servers, &parts, &rows())
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! How steps are measured: some milliseconds of each in turn, from rest to rest of the server's processes.
 
+use std::iter;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Ob
     })
 }
 
-/// One or two servers, as their clients see them, and their processes.
+/// The servers, as their clients see them, and their processes.
 struct Outside<'a> {
     targets: Vec<Target>,
     /// For each configuration the index of its target, and of the step there.
@@ -64,7 +65,7 @@ impl<'a> Outside<'a> {
         );
         let mut targets = Vec::new();
         for (url, server) in servers(&experiment.cost, stop)? {
-            // The second server has pages of its own, and no plain HTTP that was named.
+            // Only of the first server plain HTTP was named.
             let of_first = Cost {
                 plain_url: experiment.cost.plain_url.clone().filter(|_| targets.is_empty()),
                 ..experiment.cost.clone()
@@ -72,7 +73,8 @@ impl<'a> Outside<'a> {
             targets.push(Target::of(&of_first, &url, server, stop, observer)?);
         }
         if targets.iter().any(|target| target.measured.is_seen() != targets[0].measured.is_seen()) {
-            let error = anyhow!("one server's CPU time is read here, the other's is not: measure each alone");
+            let error =
+                anyhow!("the CPU time of some of these servers is read here, of others it is not: measure each alone");
             return Err(Fault::Usage.wrap(error));
         }
         if experiment.cost.rate_per_s.is_some() && !targets[0].measured.is_seen() {
@@ -87,7 +89,7 @@ impl<'a> Outside<'a> {
                 let passed = vec![format!("three connections went as far as `{}`", step.id.reach)];
                 let name = match targets.len() {
                     1 => step.name.clone(),
-                    _ => format!("{}: {}", LABELS[number], step.name),
+                    _ => format!("{}: {}", &LABELS[number..=number], step.name),
                 };
                 record.configurations.push(Configuration { role, ..Configuration::setting(&name, true, passed) });
                 steps.push([number, index]);
@@ -166,9 +168,9 @@ fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
         let server = Server::started(command, address)?;
         servers.push((Url::parse(&format!("https://{}/", server.address))?, server));
     }
-    let is_first = |url: &String| *url == cost.url;
-    for url in cost.urls() {
-        let pid = if is_first(url) && servers.is_empty() { cost.pid } else { cost.against_pid };
+    let first = Some((&cost.url, cost.pid)).filter(|(url, _)| !url.is_empty());
+    let pids = cost.against_pid.iter().copied().map(Some).chain(iter::repeat(None));
+    for (url, pid) in first.into_iter().chain(cost.against.iter().zip(pids)) {
         servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?));
     }
     Ok(servers)

@@ -37,7 +37,7 @@ pub struct CostSummary {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCost {
-    /// `A` or `B`, in the order of the servers.
+    /// `A`, `B` and so on, in the order of the servers.
     pub label: &'static str,
     pub address: String,
     pub command: String,
@@ -83,15 +83,12 @@ impl CostSummary {
             rest = others;
         }
         let parts = parts::decomposed(&seen, rows);
-        let server = |(number, label): (usize, &'static str)| {
+        let server = |number: usize| {
             let first = seen[..number].iter().map(|(of, _)| of.steps.len()).sum();
-            ServerCost::of(label, seen[number], &parts[number], &rounds, first)
+            ServerCost::of(&LABELS[number..=number], seen[number], &parts[number], &rounds, first)
         };
-        let servers = LABELS.into_iter().enumerate().take(seen.len()).map(server).collect();
-        let differences = match (seen.as_slice(), parts.as_slice()) {
-            ([one, two], [of_one, of_two]) => side_by_side::differences([*one, *two], [of_one, of_two], rows),
-            _ => Vec::new(),
-        };
+        let servers = (0..seen.len()).map(server).collect();
+        let differences = side_by_side::differences(&seen, &parts, rows);
         Ok(CostSummary {
             servers,
             differences,

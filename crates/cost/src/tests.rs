@@ -5,9 +5,10 @@ use std::cell::Cell;
 use serde_json::Value;
 use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::random::SplitMix64;
+use tlsdyno_base::verdict::Direction;
 use tlsdyno_record::store::{Block, Configuration, KindPart};
 
-use super::part_id::PartId;
+use super::part_id::{PartId, Stretch};
 use super::*;
 
 thread_local! {
@@ -17,6 +18,11 @@ thread_local! {
 
 /// Two servers, the second dearer, with the rounds of all their steps.
 fn record() -> Record {
+    record_of(&["127.0.0.1:1", "127.0.0.1:2"])
+}
+
+/// Servers, each dearer than the one before.
+fn record_of(addresses: &[&str]) -> Record {
     let mut record = Record::begun_now("What does it cost?", 1);
     let mut random = SplitMix64::new(7);
     let server = |address: &str| Measured {
@@ -26,7 +32,7 @@ fn record() -> Record {
         whole: StepId::whole(Version::Tls13, false).to_string(),
         ..Measured::default()
     };
-    let servers: Vec<Measured> = ["127.0.0.1:1", "127.0.0.1:2"].map(server).into();
+    let servers: Vec<Measured> = addresses.iter().copied().map(server).collect();
     let steps: Vec<&Step> = servers.iter().flat_map(|of| &of.steps).collect();
     for step in &steps {
         record.configurations.push(Configuration::setting(&step.name, true, Vec::new()));
@@ -111,4 +117,39 @@ fn a_step_keeps_its_fields_on_disk_and_refuses_others() {
     assert_eq!(read(&|fields| drop(fields.remove("compressed"))), Ok(step.clone()));
     let unknown = read(&|fields| drop(fields.insert("graoup".to_owned(), Value::Null))).unwrap_err();
     assert!(unknown.contains("graoup"), "{unknown}");
+}
+
+#[test]
+fn each_server_stands_beside_the_first() {
+    let record = record_of(&["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"]);
+    let summary = CostSummary::of(&record).unwrap();
+    let tcp = PartId::stretch(Stretch::Accepting);
+    // Each step of a server is this much dearer than the same one of the server before.
+    let between_us = 10.0 * (record.configurations.len() / 3) as f64;
+    for (label, times) in [("B", 1.0), ("C", 2.0)] {
+        let line = summary.differences.iter().find(|of| of.server == label && of.id == tcp).unwrap();
+        let us = line.cost_ns.value / 1e3;
+        assert!(line.direction == Direction::Bigger && (us / (times * between_us) - 1.0).abs() < 0.1, "{line:?}");
+    }
+    // All parts but that are alike.
+    let answer = page::answer(&summary);
+    assert!(answer.contains("beside that not told apart: B ") && answer.contains(", C "), "{answer}");
+    let titles = |wanted: &str| {
+        let sections = summary.document(&record).sections;
+        sections.iter().filter(|section| section.title.starts_with(wanted)).count()
+    };
+    assert_eq!([titles("B beside A"), titles("C beside A"), titles("What handshakes cost each server")], [1, 1, 1]);
+}
+
+#[test]
+fn files_and_records_of_old_name_one_other_server_without_a_list() {
+    let read = |text: &str| toml::from_str::<CostExperiment>(&format!("question = \"?\"\n[cost]\n{text}"));
+    let one = read("url = \"https://127.0.0.1:1/\"\nagainst = \"https://127.0.0.1:2/\"\nagainst_pid = 7").unwrap();
+    assert_eq!((one.cost.against.len(), &*one.cost.against_pid), (1, &[7][..]));
+    let two = read(
+        "url = \"https://127.0.0.1:1/\"\nagainst = [\"https://127.0.0.1:2/\", \"https://127.0.0.1:3/\"]\n\
+         against_pid = [7]",
+    );
+    let refused = two.unwrap().check().unwrap_err().to_string();
+    assert!(refused.contains("for each --against"), "{refused}");
 }
