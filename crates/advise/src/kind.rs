@@ -1,13 +1,13 @@
 //! The records of `tlsdyno advise`: those of an ablation on an installed server, with what was read of it beside.
 
 use serde::Serialize;
-use tlsdyno_bench::kinds::ablation::Ablation;
-use tlsdyno_bench::kinds::files::Written;
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Kind};
-use tlsdyno_bench::report::document::Document;
-use tlsdyno_bench::report::json;
+use tlsdyno_ablation::{Ablation, AblationSummary};
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::Record;
+use tlsdyno_runner::kinds::files::Written;
+use tlsdyno_runner::kinds::{AnyExperiment, AnySummary, Kind};
+use tlsdyno_runner::report::document::Document;
+use tlsdyno_runner::report::json;
 use tlsdyno_stats::Summary;
 
 use crate::advice::Advice;
@@ -34,7 +34,7 @@ impl Kind for Advised {
     }
 
     fn summary(&self, record: &Record) -> anyhow::Result<Box<dyn AnySummary>> {
-        Ok(Box::new(AdvisedSummary { advice: Advice::of(record), summary: Summary::of(record) }))
+        Ok(Box::new(AdvisedSummary { advice: Advice::of(record), summary: AblationSummary(Summary::of(record)) }))
     }
 
     fn so_far(&self, record: &Record, _rows: usize) -> String {
@@ -45,7 +45,7 @@ impl Kind for Advised {
 /// Its numbers; without advice where none was requested.
 struct AdvisedSummary {
     advice: Option<Advice>,
-    summary: Summary,
+    summary: AblationSummary,
 }
 
 /// Results of an ablation with the advice.
@@ -67,7 +67,8 @@ impl AnySummary for AdvisedSummary {
 
     fn json(&self, record: &Record) -> String {
         let Some(advice) = &self.advice else { return self.summary.json(record) };
-        let results = Results { advice, summary: &self.summary };
-        json::results(record, advice.told(), self.summary.rounds, results, &self.summary.warnings)
+        let AblationSummary(summary) = &self.summary;
+        let results = Results { advice, summary };
+        json::results(record, advice.told(), summary.rounds, results, &summary.warnings)
     }
 }

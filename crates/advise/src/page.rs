@@ -3,9 +3,9 @@
 use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::units::{format_micros, format_tenths};
 use tlsdyno_base::verdict::Direction;
-use tlsdyno_bench::report::document::{Content, Document, Item, Medium, Section, Tone};
-use tlsdyno_bench::report::{Style, terminal};
 use tlsdyno_report::rows::Rows;
+use tlsdyno_runner::report::document::{Content, Document, Item, Medium, Section, Tone};
+use tlsdyno_runner::report::{Style, terminal};
 use tlsdyno_stats::advice::{AdviceModel, ConsideredModel, Here};
 
 use crate::advice::{Advice, Saving, Together, cpus};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use tlsdyno_ablation::command::installed_server;
 use tlsdyno_base::units::{format_count, format_tenths};
-use tlsdyno_bench::kinds::ablation::command::installed_server;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::remedy::KEPT_S;
 use tlsdyno_record::model::workload::ReplaySpec;

@@ -12,19 +12,19 @@ pub mod probe_weeks;
 mod profile;
 mod scoreboard;
 
+use tlsdyno_ablation::Ablation;
 use tlsdyno_advise::Advised;
 use tlsdyno_base::help::Below;
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;
-use tlsdyno_bench::kinds::ablation::Ablation;
-use tlsdyno_bench::kinds::commands::{report, run};
-use tlsdyno_bench::kinds::load::Loads;
-use tlsdyno_bench::kinds::table::Table;
 use tlsdyno_cluster::array::Arrays;
 use tlsdyno_cluster::cluster::Clusters;
 use tlsdyno_cost::Costs;
+use tlsdyno_load::Loads;
 use tlsdyno_profile::profile::Profiles;
 use tlsdyno_profile::steps::StepByStep;
+use tlsdyno_runner::kinds::commands::{report, run};
+use tlsdyno_runner::kinds::table::Table;
 
 use crate::primitives::PrimitivesOfLibraries;
 use crate::probe_weeks::ProbeWeeks;
@@ -65,7 +65,7 @@ pub fn program() -> Program {
 mod tests {
     use std::path::Path;
 
-    use tlsdyno_bench::kinds::files::{EMBEDDED, find};
+    use tlsdyno_runner::kinds::files::{EMBEDDED, find};
 
     use super::*;
 

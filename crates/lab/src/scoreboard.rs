@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::output;
-use tlsdyno_bench::kinds::files;
-use tlsdyno_bench::report::scoreboard::{self, Entry};
-use tlsdyno_bench::report::{Style, html, terminal};
 use tlsdyno_record::store;
+use tlsdyno_runner::kinds::files;
+use tlsdyno_runner::report::scoreboard::{self, Entry};
+use tlsdyno_runner::report::{Style, html, terminal};
 
 use crate::KINDS;
 

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, anyhow};
 use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::flags::{number, rate, requests_each};
-use tlsdyno_bench::kinds::perform::ResultArgs;
 use tlsdyno_cost::choice::Choice;
 use tlsdyno_engine::dispatch::Policy;
 use tlsdyno_record::store::{self, Record};
 use tlsdyno_report::terminal::Style;
 use tlsdyno_report::{html, markdown, terminal};
+use tlsdyno_runner::kinds::flags::{number, rate, requests_each};
+use tlsdyno_runner::kinds::perform::ResultArgs;
 use tlsdyno_tls::Version;
 
 use crate::check::{self, Checked};

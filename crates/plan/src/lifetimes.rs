@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_bench::report::workload;
+use tlsdyno_runner::report::workload;
 use tlsdyno_traffic::trace::Lifetime;
 
 use crate::costs::Costs;

@@ -6,12 +6,12 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::units::{format_count, format_tenths};
-use tlsdyno_bench::kinds::flags::number;
 use tlsdyno_engine::dispatch::Check;
 use tlsdyno_engine::time::Time;
 use tlsdyno_report::charts::{quantity, tooltip};
 use tlsdyno_report::document::{Chart, Section};
 use tlsdyno_report::rows::Rows;
+use tlsdyno_runner::kinds::flags::number;
 
 use crate::costs::Costs;
 use crate::measured::Place;

@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use tlsdyno_ablation::Ablation;
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;
-use tlsdyno_bench::kinds::ablation::Ablation;
-use tlsdyno_bench::kinds::commands::{report, run};
-use tlsdyno_bench::kinds::table::Table;
 use tlsdyno_cluster::array::Arrays;
 use tlsdyno_cluster::cluster::Clusters;
+use tlsdyno_runner::kinds::commands::{report, run};
+use tlsdyno_runner::kinds::table::Table;
 
 /// The kinds of this program. Its files may extend an ablation's.
 static KINDS: Table = Table(&[&Ablation, &Clusters, &Arrays]);

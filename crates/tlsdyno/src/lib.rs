@@ -18,10 +18,10 @@ pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
     listening, namespace, open_files, output, process_tree, random, units,
 };
-pub use tlsdyno_bench::{report, run};
 pub use tlsdyno_native as native;
 pub use tlsdyno_profile::sampling;
 pub use tlsdyno_record::{model, store};
+pub use tlsdyno_runner::{report, run};
 pub use tlsdyno_servers as servers;
 pub use tlsdyno_stats as stats;
 pub use tlsdyno_traffic::{load, machines, network, trace};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::files::File;
+use super::files::{File, within_crates};
 use super::reach::of_product;
 use super::source::Language;
 
@@ -23,7 +23,7 @@ fn crates(files: &[File]) -> BTreeSet<&str> {
 
 /// The title of a crate by its folder: `native` is that of the C.
 fn title(folder: &str) -> &str {
-    folder.trim_start_matches("crates/").trim_end_matches(if folder == "native/src/" { "/" } else { "/src/" })
+    within_crates(folder).trim_end_matches(if folder == "native/src/" { "/" } else { "/src/" })
 }
 
 /// Where the product's Rust stands.
@@ -33,7 +33,7 @@ pub fn rust_folders(files: &[File]) -> impl Iterator<Item = &str> {
 
 /// A part of the workspace with its lines of code.
 pub struct Part<'a> {
-    /// As it stands in the table, for example `bench`.
+    /// As it stands in the table, for example `runner`.
     pub title: &'a str,
     pub lines: usize,
 }

@@ -8,6 +8,11 @@ use anyhow::{Context, Result, ensure};
 use super::source::{Language, code_of, without_tests};
 use crate::tlsdyno::workspace;
 
+/// A path from the folder in which its crate stands.
+pub fn within_crates(path: &str) -> &str {
+    path.trim_start_matches("crates/").trim_start_matches("kinds/")
+}
+
 #[derive(Clone, Debug)]
 pub struct File {
     /// Path from the workspace's directory, with `/`.

@@ -1,4 +1,4 @@
-//! What files import from each other: a folder of crates/bench/src may import only what stands before it in an order,
+//! What files import from each other: a folder of crates/runner/src may import only what stands before it in an order,
 //! and the files of a crate must not import each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,7 +8,7 @@ use super::files::File;
 use super::finding::Finding;
 use super::reach::of_product;
 
-const BENCH: &str = "crates/bench/src/";
+const RUNNER: &str = "crates/runner/src/";
 /// Crates that are state machines: their parts know each other.
 const MACHINES: [&str; 3] = ["crates/engine/src/", "crates/tls/src/", "crates/wire/src/"];
 /// A file whose module documentation has such a line may be in a circle: the line says why.
@@ -26,7 +26,7 @@ struct Sources<'f> {
 /// Every import of a folder that does not stand before the importing one, and every folder that has no place in
 /// `order`.
 pub fn against_order(files: &[File], order: &[&str]) -> Vec<Finding> {
-    let sources = Sources::of(files, BENCH, &of_product(files));
+    let sources = Sources::of(files, RUNNER, &of_product(files));
     let place = |folder: &str| order.iter().position(|one| *one == folder);
     let mut found = Vec::new();
     let mut without_place = BTreeSet::new();
@@ -220,12 +220,12 @@ mod tests {
 
     fn workspace(changed: &str, text: &str) -> Vec<File> {
         let files = [
-            ("crates/bench/src/lib.rs", "pub mod model;\npub mod store;\npub mod cmd;\nmod exit;\n"),
-            ("crates/bench/src/model/mod.rs", "mod deep;\n"),
-            ("crates/bench/src/model/deep.rs", ""),
-            ("crates/bench/src/store/mod.rs", ""),
-            ("crates/bench/src/cmd/mod.rs", "use crate::store::Store;\nuse crate::model::Model;\n"),
-            ("crates/bench/src/exit.rs", ""),
+            ("crates/runner/src/lib.rs", "pub mod model;\npub mod store;\npub mod cmd;\nmod exit;\n"),
+            ("crates/runner/src/model/mod.rs", "mod deep;\n"),
+            ("crates/runner/src/model/deep.rs", ""),
+            ("crates/runner/src/store/mod.rs", ""),
+            ("crates/runner/src/cmd/mod.rs", "use crate::store::Store;\nuse crate::model::Model;\n"),
+            ("crates/runner/src/exit.rs", ""),
         ];
         files.map(|(path, old)| File::new(path, if path == changed { text } else { old })).to_vec()
     }
@@ -238,7 +238,7 @@ mod tests {
     fn what_stands_before_may_be_imported() {
         assert!(found("", "").is_empty());
         assert!(
-            found("crates/bench/src/store/mod.rs", "use crate::model::{self, Model};\nuse crate::exit::Exit;\n")
+            found("crates/runner/src/store/mod.rs", "use crate::model::{self, Model};\nuse crate::exit::Exit;\n")
                 .is_empty()
         );
     }
@@ -246,32 +246,32 @@ mod tests {
     #[test]
     fn what_stands_after_is_told_with_its_line() {
         let said = found(
-            "crates/bench/src/store/mod.rs",
+            "crates/runner/src/store/mod.rs",
             "//! use crate::cmd;\nuse crate::{\n    model::Model,\n    cmd::{self, run},\n};\n",
         );
-        assert_eq!(said, [format!("crates/bench/src/store/mod.rs:4: `store` imports from `cmd`, {AFTER}")]);
-        let said = found("crates/bench/src/model/mod.rs", "fn f() {\n    crate::store::open();\n}\nmod deep;\n");
-        assert_eq!(said, [format!("crates/bench/src/model/mod.rs:2: `model` imports from `store`, {AFTER}")]);
+        assert_eq!(said, [format!("crates/runner/src/store/mod.rs:4: `store` imports from `cmd`, {AFTER}")]);
+        let said = found("crates/runner/src/model/mod.rs", "fn f() {\n    crate::store::open();\n}\nmod deep;\n");
+        assert_eq!(said, [format!("crates/runner/src/model/mod.rs:2: `model` imports from `store`, {AFTER}")]);
     }
 
     #[test]
     fn paths_upwards_count_where_they_leave_the_folder() {
         assert!(
-            found("crates/bench/src/model/deep.rs", "use super::store;\n").is_empty(),
+            found("crates/runner/src/model/deep.rs", "use super::store;\n").is_empty(),
             "a module of that name in the folder"
         );
-        assert_eq!(found("crates/bench/src/model/deep.rs", "use super::super::store::Store;\n").len(), 1);
-        assert_eq!(found("crates/bench/src/model/deep.rs", "use super::super::{store::Store, cmd};\n").len(), 2);
-        assert_eq!(found("crates/bench/src/model/mod.rs", "mod deep;\nuse super::store;\n").len(), 1);
+        assert_eq!(found("crates/runner/src/model/deep.rs", "use super::super::store::Store;\n").len(), 1);
+        assert_eq!(found("crates/runner/src/model/deep.rs", "use super::super::{store::Store, cmd};\n").len(), 2);
+        assert_eq!(found("crates/runner/src/model/mod.rs", "mod deep;\nuse super::store;\n").len(), 1);
     }
 
     fn circles_of(changes: &[(&str, &str)]) -> Vec<String> {
         let mut files = vec![
-            File::new("crates/bench/src/lib.rs", "mod a;\n"),
-            File::new("crates/bench/src/a/mod.rs", "mod b;\nmod c;\npub(crate) use b::{B, deep::D};\nuse c::C;\n"),
-            File::new("crates/bench/src/a/b.rs", "mod deep;\nuse super::A;\n"),
-            File::new("crates/bench/src/a/b/deep.rs", "use super::B;\n"),
-            File::new("crates/bench/src/a/c.rs", "use super::B;\n"),
+            File::new("crates/runner/src/lib.rs", "mod a;\n"),
+            File::new("crates/runner/src/a/mod.rs", "mod b;\nmod c;\npub(crate) use b::{B, deep::D};\nuse c::C;\n"),
+            File::new("crates/runner/src/a/b.rs", "mod deep;\nuse super::A;\n"),
+            File::new("crates/runner/src/a/b/deep.rs", "use super::B;\n"),
+            File::new("crates/runner/src/a/c.rs", "use super::B;\n"),
         ];
         for (path, text) in changes {
             files.iter_mut().find(|file| file.path == *path).unwrap().text = (*text).to_owned();
@@ -282,21 +282,21 @@ mod tests {
     #[test]
     fn files_that_import_each_other_are_told_unless_one_says_why() {
         assert!(circles_of(&[]).is_empty(), "a file and those that it is made of are no circle");
-        let back = "crates/bench/src/a/b.rs";
+        let back = "crates/runner/src/a/b.rs";
         let said = circles_of(&[(back, "mod deep;\nuse std::fmt;\nuse super::{\n    A,\n    c::C as Other,\n};\n")]);
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].starts_with("crates/bench/src/a/b.rs:5: a circle of files: a/b → a/c → a/b;"), "{said:?}");
+        assert!(said[0].starts_with("crates/runner/src/a/b.rs:5: a circle of files: a/b → a/c → a/b;"), "{said:?}");
         assert!(circles_of(&[(back, "//! Circle: b and c are one thing.\nmod deep;\nuse super::c::C;\n")]).is_empty());
-        let by_another_name = [(back, "mod deep;\n"), ("crates/bench/src/a/b/deep.rs", "use crate::a::c::C;\n")];
+        let by_another_name = [(back, "mod deep;\n"), ("crates/runner/src/a/b/deep.rs", "use crate::a::c::C;\n")];
         assert!(circles_of(&by_another_name).is_empty());
-        let to_deep = [by_another_name.as_slice(), &[("crates/bench/src/a/c.rs", "use crate::a::D;\n")]].concat();
+        let to_deep = [by_another_name.as_slice(), &[("crates/runner/src/a/c.rs", "use crate::a::D;\n")]].concat();
         assert_eq!(circles_of(&to_deep).len(), 1, "through what the folder makes known");
     }
 
     #[test]
     fn tests_and_visibility_are_no_imports() {
         let text = "pub(crate) fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::cmd::run;\n}\n";
-        assert!(found("crates/bench/src/model/mod.rs", text).is_empty());
+        assert!(found("crates/runner/src/model/mod.rs", text).is_empty());
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
             against_order(&workspace("", ""), &ORDER[1..]).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
-            ["crates/bench/src/exit.rs:1: `exit` has no place yet in ORDER (xtask/src/tidy/mod.rs); give it one"]
+            ["crates/runner/src/exit.rs:1: `exit` has no place yet in ORDER (xtask/src/tidy/mod.rs); give it one"]
         );
     }
 }

@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use files::File;
 use finding::Finding;
 
-/// The folders of crates/bench/src, each of which may import only what stands before it.
+/// The folders of crates/runner/src, each of which may import only what stands before it.
 /// docs/ARCHITECTURE.md says what each is for.
 const ORDER: [&str; 3] = ["run", "report", "kinds"];
 
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn folders_of_this_tree_import_only_what_stands_before_them() {
         let mut files = Vec::new();
-        sources_below("crates/bench/src", &mut files);
+        sources_below("crates/runner/src", &mut files);
         let found = imports::against_order(&files, &ORDER);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert!(found.is_empty(), "{}", found.join("\n"));
         for name in ORDER {
-            let (file, folder) = (format!("crates/bench/src/{name}.rs"), format!("crates/bench/src/{name}/"));
+            let (file, folder) = (format!("crates/runner/src/{name}.rs"), format!("crates/runner/src/{name}/"));
             let is_there = files.iter().any(|one| one.path == file || one.path.starts_with(&folder));
             assert!(is_there, "ORDER names `{name}`, which is gone: take it out");
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use super::files::File;
+use super::files::{File, within_crates};
 use super::finding::Finding;
 
 /// Files that no root reaches.
@@ -36,13 +36,13 @@ fn reached_from(files: &[File], is_root: impl Fn(&str) -> bool, product_only: bo
 }
 
 fn is_product_root(path: &str) -> bool {
-    let parts: Vec<&str> = path.trim_start_matches("crates/").split('/').collect();
+    let parts: Vec<&str> = within_crates(path).split('/').collect();
     matches!(parts[..], [_, "src", "lib.rs" | "main.rs"] | [_, "src", "bin", _])
 }
 
 /// Build scripts, tests, examples, benchmarks, fuzz targets and what is handed to rustc by hand.
 fn is_other_root(path: &str) -> bool {
-    let parts: Vec<&str> = path.trim_start_matches("crates/").split('/').collect();
+    let parts: Vec<&str> = within_crates(path).split('/').collect();
     match parts[..] {
         [_, "build.rs"] => true,
         [_, folder, ref below @ ..] => {

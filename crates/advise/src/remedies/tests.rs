@@ -1,8 +1,7 @@
 use std::path::Path;
 
-use tlsdyno_bench::kinds::ablation::Ablation;
-use tlsdyno_bench::kinds::find;
-use tlsdyno_record::model::Experiment;
+use tlsdyno_ablation::{Ablation, AblationExperiment};
+use tlsdyno_runner::kinds::find;
 use tlsdyno_tls::Stage;
 
 use super::*;
@@ -260,7 +259,7 @@ fn each_that_is_tried_is_a_configuration_and_a_remedy() {
 /// `run remedies` measures what the table says.
 #[test]
 fn the_experiment_of_remedies_has_the_changes_of_the_table() {
-    let experiment: Experiment = find(&Ablation, Path::new("remedies"), "one server").unwrap();
+    let AblationExperiment(experiment) = find(&[&Ablation], Path::new("remedies"), "one server").unwrap();
     assert_eq!(experiment.remedies.len(), 6);
     for model in &experiment.remedies {
         let remedy = model.id().expect(&model.name).remedy();

@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 use tlsdyno_base::exit::Exit;
-use tlsdyno_bench::kinds::AnyExperiment;
-use tlsdyno_bench::kinds::flags::{RepeatArgs, ServerArgs, TimeArgs};
-use tlsdyno_bench::kinds::perform::OutputArgs;
+use tlsdyno_runner::kinds::AnyExperiment;
+use tlsdyno_runner::kinds::flags::{RepeatArgs, ServerArgs, TimeArgs};
+use tlsdyno_runner::kinds::perform::OutputArgs;
 
 use crate::primitives::file::{Algorithm, Primitives, PrimitivesExperiment};
 

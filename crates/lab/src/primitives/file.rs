@@ -5,8 +5,8 @@ use anyhow::{Result, ensure};
 use clap::ArgAction;
 use serde::{Deserialize, Serialize};
 use tlsdyno_base::choice::{choice, defaults_of};
-use tlsdyno_bench::run::check::questions::{check_measure, check_paper};
 use tlsdyno_record::model::{Measure, Paper, Quantity, Server};
+use tlsdyno_runner::run::check::questions::{check_measure, check_paper};
 use tlsdyno_tls::named;
 
 named! {

@@ -12,11 +12,11 @@ use anyhow::Result;
 use serde_json::json;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_bench::kinds::perform::{OutputArgs, perform};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
-use tlsdyno_bench::report::document::Document;
-use tlsdyno_bench::report::json;
 use tlsdyno_record::store::{OfKind, Record};
+use tlsdyno_runner::kinds::perform::{OutputArgs, perform};
+use tlsdyno_runner::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment, any_kind};
+use tlsdyno_runner::report::document::Document;
+use tlsdyno_runner::report::json;
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::PrimitivesExperiment;

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tlsdyno_base::units::{NONE, format_duration, format_percent, format_quantity, format_tenths};
-use tlsdyno_bench::report::charts::{
-    COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
-};
-use tlsdyno_bench::report::document::{Chart, Content, Document, Medium, Method, Section};
-use tlsdyno_bench::report::text::signed_duration;
-use tlsdyno_bench::report::{circumstances, published};
 use tlsdyno_record::model::Quantity;
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
+use tlsdyno_runner::report::charts::{
+    COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
+};
+use tlsdyno_runner::report::document::{Chart, Content, Document, Medium, Method, Section};
+use tlsdyno_runner::report::text::signed_duration;
+use tlsdyno_runner::report::{circumstances, published};
 use tlsdyno_stats::Estimate;
 
 use crate::primitives::summary::{AlgorithmSummary, PrimitivesSummary, SizeSummary};

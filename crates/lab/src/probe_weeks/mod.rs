@@ -11,10 +11,10 @@ use anyhow::{Result, bail};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
-use tlsdyno_bench::kinds::files::Written;
-use tlsdyno_bench::kinds::perform::{OutputArgs, refuse_unwritable, show};
-use tlsdyno_bench::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
 use tlsdyno_record::store::Record;
+use tlsdyno_runner::kinds::files::Written;
+use tlsdyno_runner::kinds::perform::{OutputArgs, refuse_unwritable, show};
+use tlsdyno_runner::kinds::{AnyExperiment, AnySummary, Changes, Kind, any_experiment};
 
 use self::file::ProbeExperiment;
 

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
-use tlsdyno_bench::run::credentials::Credentials;
 use tlsdyno_probe::entry::Entry;
 use tlsdyno_probe::round::now_unix_us;
 use tlsdyno_probe::schedule::Schedule;
 use tlsdyno_probe::store::{Address, Store};
 use tlsdyno_probe::summary::SiteSummary;
 use tlsdyno_probe::{Keeping, Round, Site, SiteOptions, SiteSpec, measure};
+use tlsdyno_runner::run::credentials::Credentials;
 use tlsdyno_servers::ServerSpec;
 use tlsdyno_servers::run_directory::{RunDirectory, make_passable};
 

@@ -1,7 +1,7 @@
 //! `tlsdyno report`: a record once more, as table, HTML, JSON or CSV.
 
 use anyhow::Result;
-pub use tlsdyno_bench::kinds::commands::report::Args;
+pub use tlsdyno_runner::kinds::commands::report::Args;
 
 use crate::exit::Exit;
 use crate::kinds::KINDS;

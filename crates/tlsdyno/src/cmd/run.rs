@@ -1,7 +1,7 @@
 //! `tlsdyno run FILE.toml`.
 
 use anyhow::Result;
-pub use tlsdyno_bench::kinds::commands::run::Args;
+pub use tlsdyno_runner::kinds::commands::run::Args;
 
 use crate::exit::Exit;
 use crate::fault::{Fault, OrFault};

@@ -46,7 +46,7 @@ fn scaled(place: &Place, seconds: u32) -> Value {
 }
 
 /// Pages are scaled, and the parts of each block are its whole. What more reuse gains is judged on made-up records
-/// (`crates/cluster/src/array/summary.rs`).
+/// (`crates/kinds/cluster/src/array/summary.rs`).
 #[test]
 fn pages_are_scaled_and_every_machine_is_accounted_for() {
     let place = Place::new();

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tlsdyno::kinds::ablation::Ablation;
 use tlsdyno::kinds::ablation::page::remedies::configuration_lines;
+use tlsdyno::kinds::ablation::{Ablation, AblationExperiment};
 use tlsdyno::kinds::find;
-use tlsdyno::model::{CertificateKind, Experiment, ServerName, SessionCache, TicketKeys};
+use tlsdyno::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
 use tlsdyno::servers::directives::{self, CertificateFile, Setting};
 use tlsdyno::servers::{certificates, programs};
 use tlsdyno::stats::findings::RemedyFinding;
@@ -251,7 +251,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
     let asked = ["remedies.toml", "second-cpu.toml"].into_iter().flat_map(|file| servers().map(move |of| (file, of)));
     for (file, server) in asked {
         let path = experiments.join(file);
-        let mut experiment: Experiment = find(&Ablation, &path, "one server").unwrap();
+        let AblationExperiment(mut experiment) = find(&[&Ablation], &path, "one server").unwrap();
         experiment.server.kind = server;
         let record = Record { kind_part: experiment.clone().into(), ..Record::begun_now("", 1) };
         for remedy in experiment.remedies {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tlsdyno::kinds::ablation::Ablation;
+use tlsdyno::kinds::ablation::{Ablation, AblationExperiment};
 use tlsdyno::kinds::files::find;
 use tlsdyno::model::{ConfigurationModel, Experiment, PublishedNumber, Quantity, SessionCache};
 use tlsdyno_lab::KINDS;
@@ -73,7 +73,7 @@ fn check_result(result: &serde_json::Value, path: &Path) {
 }
 
 fn read(path: &Path) -> Experiment {
-    tlsdyno::kinds::find(&Ablation, path, "one server").unwrap()
+    tlsdyno::kinds::find::<AblationExperiment>(&[&Ablation], path, "one server").unwrap().0
 }
 
 /// The stages off in a configuration, as the paper's setting has them: with static RSA there is no key agreement.

@@ -20,7 +20,7 @@ fn profiled_for(place: &Place, seconds: u32, more: &[&str]) -> Value {
     let profiled = |seconds: &str| {
         let arguments = ["profile", "--time", seconds, "--seed", "7", "--no-report", "--json"];
         // On a busy machine other work is in the times of calls, and they may contradict what a hit takes
-        // (`crates/profile/src/profile/summary/contradictions.rs` holds what follows).
+        // (`crates/kinds/profile/src/profile/summary/contradictions.rs` holds what follows).
         place::measured(&place.tlsdyno(&[&arguments, more].concat()).output().unwrap())
     };
     let is_told = |printed: &Value| printed["profile"]["handshakes"].as_array().is_some_and(|kinds| !kinds.is_empty());

@@ -1,0 +1,115 @@
+//! `tlsdyno cost`: what TLS costs a server that runs, on any TLS library. Flags build the same experiment that TOML
+//! files hold.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tlsdyno_base::exit::Exit;
+use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_runner::kinds::AnyExperiment;
+use tlsdyno_runner::kinds::flags::{TimeArgs, rate, requests_each};
+use tlsdyno_runner::kinds::perform::OutputArgs;
+
+use crate::file::{Cost, CostExperiment};
+
+/// What TLS costs a server that runs, on any TLS library, from outside
+///
+/// The client makes connections that go less and less far: TCP alone, a hello that is refused, the server's part of the
+/// handshake, a whole one, a request; full and resumed. The server's CPU time is read from /proc for each. The
+/// differences are what a signature, a key agreement, a retry or a larger certificate costs this server. Nothing is
+/// loaded into it and nothing of it is changed, but its error log tells of the handshakes that were broken off.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  tlsdyno cost https://127.0.0.1:8443/
+  tlsdyno cost https://127.0.0.1:8443/ --rate 300 --hits-per-handshake 4
+  tlsdyno cost https://127.0.0.1:8443/ --against https://127.0.0.1:9443/ --time 3m
+  tlsdyno cost https://big.example/ --i-may-load-this big.example --on big.example
+  tlsdyno cost --server-command './caddy run --config Caddyfile' --address 127.0.0.1:8443
+  tlsdyno cost https://127.0.0.1:8443/ --pid 4711 --markdown")]
+pub struct Args {
+    /// What to request of a server that runs
+    #[arg(required_unless_present = "server_command")]
+    url: Option<String>,
+    /// The process that serves it, with its children, for example a container's main process [default: whichever
+    /// listens there]
+    #[arg(long, value_name = "PID", help_heading = "Server")]
+    pid: Option<u32>,
+    /// Another server: all are measured in turns and compared with the first (several times)
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    against: Vec<String>,
+    /// The process of each of --against, in the same order
+    #[arg(long, value_name = "PID", requires = "against", help_heading = "Server")]
+    against_pid: Vec<u32>,
+    /// A command line that starts the server and stays in the foreground; {port} and {dir} are filled in
+    #[arg(long, value_name = "COMMAND", requires = "address", conflicts_with = "url", help_heading = "Server")]
+    server_command: Option<String>,
+    /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443
+    #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
+    address: Option<String>,
+    /// You may load this host, which is not this machine
+    #[arg(long = "i-may-load-this", value_name = "HOST", help_heading = "Server")]
+    may_load: Vec<String>,
+    /// Another page of it, for example /large.bin: what a request of its size costs (several times)
+    #[arg(long = "page", value_name = "PATH", help_heading = "Connections")]
+    pages: Vec<String>,
+    /// Where it serves the same pages without TLS: what TLS adds to a request
+    #[arg(long, value_name = "URL", help_heading = "Connections")]
+    plain_url: Option<String>,
+    /// Measure handshakes alone: it does not speak HTTP/1.1
+    #[arg(long, help_heading = "Connections")]
+    no_request: bool,
+    /// ALPN protocol to offer (several times) [default: none]
+    #[arg(long, value_name = "NAME", help_heading = "Connections")]
+    alpn: Vec<String>,
+    /// Certificate, with its chain, for a server that asks its clients for one (PEM)
+    #[arg(long, value_name = "FILE", requires = "client_key", help_heading = "Connections")]
+    client_cert: Option<PathBuf>,
+    /// Key of --client-cert (PEM, without a passphrase)
+    #[arg(long, value_name = "FILE", requires = "client_cert", help_heading = "Connections")]
+    client_key: Option<PathBuf>,
+    /// Most connections a second, where the server limits them [default: as many as it takes, one after the other]
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Connections")]
+    at_most: Option<f64>,
+    /// Requests a second of your site: costs are told in CPUs too
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Your site")]
+    rate: Option<f64>,
+    /// Requests of your site on each connection [default: 1]
+    #[arg(long, value_name = "N", value_parser = requests_each, requires = "rate", help_heading = "Your site")]
+    hits_per_handshake: Option<f64>,
+    /// One on the server's machine tells the CPU time of its processes.
+    #[command(flatten, next_help_heading = "A server on another machine")]
+    machines: WorkersModel,
+    #[command(flatten)]
+    time: TimeArgs<60, 15>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub fn run(args: &Args) -> Result<Exit> {
+    let file = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
+    let cost = Cost {
+        url: args.url.clone().unwrap_or_default(),
+        pid: args.pid,
+        against: args.against.clone(),
+        against_pid: args.against_pid.clone(),
+        server_command: args.server_command.clone(),
+        address: args.address.clone(),
+        pages: args.pages.clone(),
+        plain_url: args.plain_url.clone(),
+        rate_per_s: args.rate,
+        hits_per_handshake: args.hits_per_handshake,
+        at_most_per_s: args.at_most,
+        no_request: args.no_request,
+        alpn: args.alpn.clone(),
+        client_certificate: file(&args.client_cert)?,
+        client_key: file(&args.client_key)?,
+        workers: args.machines.given(),
+        may_load: args.may_load.clone(),
+    };
+    let question = match args.against.is_empty() {
+        false => "What does TLS cost each of these servers, from outside?",
+        true => "What does TLS cost this server, from outside?",
+    };
+    let measure = Measure { time_s: args.time.seconds(), ..Measure::default() };
+    CostExperiment { question: question.to_owned(), cost, measure }.perform(&args.output)
+}

@@ -1,0 +1,301 @@
+//! How steps are measured: some milliseconds of each in turn, from rest to rest of the server's processes.
+
+use std::iter;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result, anyhow};
+use tlsdyno_base::exchange::Failure;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::interrupt;
+use tlsdyno_base::random::SplitMix64;
+use tlsdyno_base::url::Url;
+use tlsdyno_record::model::without_secrets;
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
+use tlsdyno_runner::run::observer::Observer;
+use tlsdyno_runner::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
+use tlsdyno_runner::run::schedule::{Piece, Schedule, Work};
+use tlsdyno_runner::run::sliced::{Failed, TimeOfSlices};
+use tlsdyno_runner::run::warm_up::is_settled;
+
+use crate::file::{Cost, CostExperiment, resolved};
+use crate::pilot::{SLOW, Target};
+use crate::server::Server;
+use crate::steps::Step;
+use crate::{CostRecord, LABELS};
+
+/// Minimum number of connections of a slice: the first one after a rest is dearer than the others.
+const CONNECTIONS_LEAST: u32 = 4;
+/// Maximum number of consecutive slices whose connections waited: more are the server's fault, fewer the machine's.
+const SLOW_SLICES_MAX: u32 = 3;
+const WARM_UP: u32 = 20;
+/// Divisor of the measuring time: the longest time that servers get to become warm, beside the warm-up of each step.
+const SETTLE_PART: u32 = 5;
+const ROUNDS: u32 = 12;
+/// Minimum number of rounds for intervals.
+const ROUNDS_LEAST: u32 = 5;
+/// Steps of another choice have a slice in every so many sweeps, all in the same: some are compared with each other.
+const CHOICE_TURNS: u32 = 3;
+
+pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Finished> {
+    runner::run(&experiment.question, &experiment.measure, stop, observer, |record, observer| {
+        Outside::start(experiment, record, stop, observer)
+    })
+}
+
+/// The servers, as their clients see them, and their processes.
+struct Outside<'a> {
+    targets: Vec<Target>,
+    /// For each configuration the index of its target, and of the step there.
+    steps: Vec<[usize; 2]>,
+    sweeps: u32,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Outside<'a> {
+    fn start(
+        experiment: &CostExperiment,
+        record: &mut Record,
+        stop: &'a AtomicBool,
+        observer: &mut dyn Observer,
+    ) -> Result<Outside<'a>> {
+        observer.tell(
+            "aborted handshakes are part of what is measured: the server's error log fills with them, and a program \
+             that bans addresses for them may act",
+        );
+        let mut targets = Vec::new();
+        for (url, server) in servers(&experiment.cost, stop)? {
+            // Only of the first server plain HTTP was named.
+            let of_first = Cost {
+                plain_url: experiment.cost.plain_url.clone().filter(|_| targets.is_empty()),
+                ..experiment.cost.clone()
+            };
+            targets.push(Target::of(&of_first, &url, server, stop, observer)?);
+        }
+        if targets.iter().any(|target| target.measured.is_seen() != targets[0].measured.is_seen()) {
+            let error =
+                anyhow!("the CPU time of some of these servers is read here, of others it is not: measure each alone");
+            return Err(Fault::Usage.wrap(error));
+        }
+        if experiment.cost.rate_per_s.is_some() && !targets[0].measured.is_seen() {
+            let error = anyhow!("--rate needs the server's CPU time, which a worker beside it tells: --on HOST");
+            return Err(Fault::Usage.wrap(error));
+        }
+        let mut steps = Vec::new();
+        for (number, target) in targets.iter().enumerate() {
+            for (index, step) in target.measured.steps.iter().enumerate() {
+                let is_whole = number == 0 && Some(index) == target.measured.whole_number();
+                let role = if is_whole { Role::AsIs } else { Role::Setting };
+                let passed = vec![format!("three connections went as far as `{}`", step.id.reach)];
+                let name = match targets.len() {
+                    1 => step.name.clone(),
+                    _ => format!("{}: {}", &LABELS[number..=number], step.name),
+                };
+                record.configurations.push(Configuration { role, ..Configuration::setting(&name, true, passed) });
+                steps.push([number, index]);
+            }
+        }
+        describe(record, &targets);
+        let servers = targets.iter().map(|target| target.measured.clone()).collect();
+        let mut kept = experiment.clone();
+        kept.cost.server_command = kept.cost.server_command.as_deref().map(without_secrets);
+        record.kind_part = KindPart::from(CostRecord { experiment: kept, servers });
+        Ok(Outside { targets, steps, sweeps: 0, stop })
+    }
+
+    fn step(&self, configuration: usize) -> &Step {
+        let [target, step] = self.steps[configuration];
+        &self.targets[target].measured.steps[step]
+    }
+
+    /// The step has a slice in this sweep.
+    fn has_turn(&self, configuration: usize) -> bool {
+        !self.step(configuration).is_choice || self.sweeps.is_multiple_of(CHOICE_TURNS)
+    }
+
+    /// Steps in random order, until the time ends.
+    fn sweep(&mut self, blocks: &mut [Block], time: TimeOfSlices, random: &mut SplitMix64) -> Result<(), Failed> {
+        let with_turn = (0..blocks.len()).filter(|at| self.has_turn(blocks[*at].configuration));
+        let mut order: Vec<usize> = with_turn.collect();
+        random.shuffle(&mut order);
+        for at in order {
+            let block = &mut blocks[at];
+            let index = block.configuration;
+            interrupt::check(self.stop).map_err(|error| (index, error))?;
+            if Instant::now() >= time.end {
+                break;
+            }
+            let [target, step] = self.steps[index];
+            let slice = self.targets[target].slice(step, time.since, self.sweeps);
+            let slice =
+                slice.map_err(|error| error.context(self.step(index).name.clone())).or_fault(Fault::Unreachable);
+            let Some((slice, body_bytes)) = slice.map_err(|error| (index, error))? else { continue };
+            block.hits += u64::from(slice.hits);
+            block.connections += u64::from(slice.hits);
+            block.server_cpu_ns += slice.server_cpu_ns;
+            block.elapsed_ns += 1000 * u64::from(slice.elapsed_us);
+            block.body_bytes += body_bytes;
+            // Where no CPU time is read, a block is one long slice: what clients wait needs no rest between them.
+            if self.targets[target].measured.is_seen() {
+                block.slices.push(slice);
+            }
+        }
+        self.sweeps += 1;
+        Ok(())
+    }
+}
+
+impl Outside<'_> {
+    /// Makes whole connections, for so long at most, until they cost what they will go on to cost: a runtime compiles
+    /// what it has run often. What fails here fails again when it is measured, and is told there.
+    fn settle(&mut self, most: Duration) {
+        let (began, targets) = (Instant::now(), self.targets.len() as u32);
+        for (number, target) in (1..).zip(&mut self.targets).filter(|(_, target)| target.measured.is_seen()) {
+            let whole = target.measured.whole_number();
+            let mut costs_ns = Vec::new();
+            while !is_settled(&costs_ns) && began.elapsed() < most * number / targets {
+                let slice = whole.and_then(|whole| target.slice(whole, began, 0).ok()?);
+                let Some((slice, _)) = slice.filter(|_| interrupt::check(self.stop).is_ok()) else { break };
+                costs_ns.push(slice.server_cpu_ns as f64 / f64::from(slice.hits));
+            }
+        }
+    }
+}
+
+fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
+    let mut servers = Vec::new();
+    if let (Some(command), Some(address)) = (&cost.server_command, &cost.address) {
+        let server = Server::started(command, address)?;
+        servers.push((Url::parse(&format!("https://{}/", server.address))?, server));
+    }
+    let first = Some((&cost.url, cost.pid)).filter(|(url, _)| !url.is_empty());
+    let pids = cost.against_pid.iter().copied().map(Some).chain(iter::repeat(None));
+    for (url, pid) in first.into_iter().chain(cost.against.iter().zip(pids)) {
+        servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?));
+    }
+    Ok(servers)
+}
+
+impl Target {
+    /// Connections of a step for so long as a turn is, each of them a hit, and the bytes of their bodies; `None`: the
+    /// server's processes changed meanwhile, or something let the connections wait.
+    fn slice(&mut self, number: usize, since: Instant, sweep_number: u32) -> Result<Option<(Slice, u64)>> {
+        let length = Duration::from_micros(self.measured.slice_us);
+        let step = &self.measured.steps[number].id;
+        self.maker.renew_session(number, step).map_err(|error| self.refused(error))?;
+        let Some(before_ns) = self.server.at_rest_ns()? else { return Ok(None) };
+        let began = Instant::now();
+        let started_us = since.elapsed().as_micros() as u64;
+        let (mut hits, mut body_bytes) = (0, 0);
+        while hits < CONNECTIONS_LEAST || began.elapsed() < length && self.maker.is_stocked(step) {
+            let made = self.maker.make(number, step).map_err(|error| self.refused(error))?;
+            hits += 1;
+            body_bytes += made.body_bytes;
+        }
+        let elapsed = began.elapsed();
+        if elapsed > SLOW * hits * (1 + step.more_requests) {
+            self.slow_slices += 1;
+            if self.slow_slices < SLOW_SLICES_MAX {
+                return Ok(None);
+            }
+            let each_ms = (elapsed / hits).as_millis();
+            return Err(self.refused(anyhow!("each connection now waits for {each_ms} ms")));
+        }
+        self.slow_slices = 0;
+        let Some(after_ns) = self.server.at_rest_ns()? else { return Ok(None) };
+        // What the server does without us goes on meanwhile.
+        let own_ns = (self.measured.busy_percent / 100.0 * began.elapsed().as_nanos() as f64) as u64;
+        let server_cpu_ns = after_ns.saturating_sub(before_ns).saturating_sub(own_ns);
+        let elapsed_us = elapsed.as_micros() as u32;
+        Ok(Some((Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full: 0 }, body_bytes)))
+    }
+
+    /// Adds the likely reason why a server no longer takes what it took before.
+    fn refused(&self, error: Error) -> Error {
+        let is_refusal = error.downcast_ref::<Failure>().is_none_or(|failure| !matches!(failure, Failure::Http(_)));
+        let hint = "the server took this before: it may limit or ban a client that makes many connections or breaks \
+                    handshakes off. Look at its log, let this address pass, or stay below its limit with --at-most";
+        if is_refusal { anyhow!("{error:#}; {hint}") } else { error }
+    }
+}
+
+fn describe(record: &mut Record, targets: &[Target]) {
+    let of = |text: fn(&Target) -> String| targets.iter().map(text).collect::<Vec<_>>().join(" | ");
+    let manifest = &mut record.manifest;
+    manifest.server_name = of(|target| target.measured.command.clone());
+    manifest.cpu_accounting = of(|target| target.measured.accounting.clone());
+    manifest.negotiated = of(|target| target.measured.negotiated.clone());
+    manifest.effort = "lean".to_owned();
+    manifest.workload = format!("{}, one connection after the other", of(|target| target.measured.address.clone()));
+}
+
+impl Subject for Outside<'_> {
+    fn warm_up(&self, _index: usize, factor: u32) -> Work {
+        Piece { users: 0..0, requests: u64::from(WARM_UP.saturating_mul(factor).min(10 * WARM_UP)) }.into()
+    }
+
+    fn is_bounded(&self) -> bool {
+        // What a client waits has blocks without slices, by which the runner knows no result.
+        self.targets.iter().all(|target| target.measured.is_seen())
+    }
+
+    fn plan(&mut self, _seconds_per_request: &[f64], left: Duration) -> Plan {
+        let began = Instant::now();
+        self.settle(left / SETTLE_PART);
+        let left = left.saturating_sub(began.elapsed());
+        let piece = Piece { users: 0..0, requests: 1 };
+        let plan = Plan::of(Schedule::of_rounds(left / ROUNDS, left), vec![piece.into()]);
+        let slices = SlicesOfRound {
+            length: left / ROUNDS,
+            rounds_wanted: Some(ROUNDS),
+            rounds_least: ROUNDS_LEAST,
+            blocks_share: None,
+        };
+        Plan { slices: Some(slices), ..plan }
+    }
+
+    fn block(&mut self, index: usize, work: &Work, _journal: &mut Journal) -> Result<Block> {
+        let began = Instant::now();
+        let [target, number] = self.steps[index];
+        let target = &mut self.targets[target];
+        let step = &target.measured.steps[number];
+        target.maker.renew_session(number, &step.id)?;
+        for _ in 0..work.piece.requests {
+            interrupt::check(self.stop)?;
+            target.maker.make(number, &step.id).map_err(|error| target.refused(error).context(step.name.clone()))?;
+        }
+        let hits = work.piece.requests;
+        Ok(Block {
+            elapsed_ns: began.elapsed().as_nanos() as u64,
+            hits,
+            connections: hits,
+            valid: true,
+            ..Block::default()
+        })
+    }
+
+    fn slices(
+        &mut self,
+        configurations: &[usize],
+        time: TimeOfSlices,
+        random: &mut SplitMix64,
+    ) -> Result<Vec<Block>, Failed> {
+        let began = Instant::now();
+        let started_ns = time.since.elapsed().as_nanos() as u64;
+        let block = |&configuration| Block { configuration, started_ns, valid: true, ..Block::default() };
+        let mut blocks: Vec<Block> = configurations.iter().map(block).collect();
+        let before = self.sweeps;
+        while (began.elapsed() < time.length || self.sweeps == before) && Instant::now() < time.end {
+            self.sweep(&mut blocks, time, random)?;
+        }
+        // What processes that began meanwhile used is in no clock.
+        for target in &mut self.targets {
+            let changed = target.server.has_changed().or_fault(Fault::Unreachable);
+            if changed.map_err(|error| (blocks[0].configuration, error))? {
+                return Ok(Vec::new());
+            }
+        }
+        blocks.retain(|block| block.hits > 0);
+        Ok(blocks)
+    }
+}

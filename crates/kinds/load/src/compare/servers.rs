@@ -1,0 +1,142 @@
+//! `tlsdyno compare --run A --run B`: two builds of a server, both up, loaded in turn.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tlsdyno_base::choice::{choice, percent};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_engine::time::Time;
+use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_record::model::{
+    CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
+};
+use tlsdyno_stats::Summary;
+use tlsdyno_stats::compared::{CPU_START_TO_START_PERCENT, Word};
+use tlsdyno_tls::{Effort, Version};
+
+use super::Gates;
+use tlsdyno_ablation::{Ablation, subject};
+use tlsdyno_runner::kinds::perform::{ResultArgs, perform_and_keep};
+use tlsdyno_runner::report::compared::{self, Builds};
+use tlsdyno_runner::run::check::CheckExperiment;
+
+/// Default duration for both together.
+const DURATION: Time = Time::seconds(60);
+
+/// Two servers to start.
+#[derive(Debug, clap::Args)]
+pub struct Servers {
+    /// A server to start, like --server-command of `tlsdyno ablate`; twice: the earlier build, then the later one
+    #[arg(long, value_name = "COMMAND", num_args = 1, conflicts_with = "first", help_heading = "Two builds")]
+    run: Vec<String>,
+
+    /// Where both listen
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:{port}", help_heading = "Two builds")]
+    address: String,
+
+    /// What is requested of them, over and over [default: the objects of a made-up shop in {docroot}]
+    #[arg(long, value_name = "PATH", help_heading = "Two builds")]
+    path: Option<String>,
+
+    /// Share of connections that resume a session, for example 0%; implies one request per connection
+    #[arg(long, value_name = "P%", value_parser = percent, help_heading = "Two builds")]
+    reuse: Option<f64>,
+
+    /// TLS version
+    #[arg(long, value_name = "VERSION", default_value_t = Version::Tls13, help_heading = "Two builds")]
+    #[arg(value_parser = choice(Version::ALL))]
+    tls: Version,
+
+    /// Certificate that {certificate} and {key} stand for [default: rsa-2048]
+    #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL), help_heading = "Two builds")]
+    cert: Option<CertificateKind>,
+
+    /// How long both together are measured [default: 60s]
+    #[arg(short = 'd', short_alias = 't', long, alias = "time", value_name = "TIME", help_heading = "Two builds")]
+    duration: Option<Time>,
+
+    /// `counting`: compare the instructions of a hit under valgrind instead of CPU time; repeats on any machine, and
+    /// lasts as long as it takes
+    #[arg(long, value_name = "METHOD", value_parser = choice([Method::Counting]), help_heading = "Two builds")]
+    method: Option<Method>,
+
+    /// Also write the report to this file
+    #[arg(long, value_name = "FILE", help_heading = "Two builds")]
+    report: Option<PathBuf>,
+}
+
+impl Servers {
+    /// `None`: no servers are given. Fails unless there are two.
+    pub fn experiment(&self) -> Result<Option<Experiment>> {
+        let [first, second] = match &self.run[..] {
+            [] => return Ok(None),
+            [first, second] => [first, second],
+            runs => anyhow::bail!("--run is given {} times; two builds are compared: --run A --run B", runs.len()),
+        };
+        let second = ConfigurationModel {
+            name: "second".to_owned(),
+            server_command: Some(second.clone()),
+            ..ConfigurationModel::as_is()
+        };
+        let mut experiment = Experiment {
+            question: "Is the second build of this server slower than the first?".to_owned(),
+            methods: self.method.map_or_else(|| Experiment::default().methods, |method| vec![method]),
+            server: Server {
+                kind: ServerName::Command,
+                command: Some(first.clone()),
+                address: Some(self.address.clone()),
+                ..Server::default()
+            },
+            load: Load {
+                requests_per_connection: self.reuse.map(|_| 1),
+                reuse_percent: self.reuse,
+                effort: Effort::Lean,
+                ..Load::default()
+            },
+            measure: Measure { time_s: self.duration.unwrap_or(DURATION).0.as_secs_f64(), ..Measure::default() },
+            configurations: vec![
+                ConfigurationModel { name: "first".to_owned(), ..ConfigurationModel::as_is() },
+                second,
+            ],
+            comparisons: vec![ComparisonModel {
+                question: "Is the second slower?".to_owned(),
+                a: "first".to_owned(),
+                b: "second".to_owned(),
+                paper: None,
+                published_times: None,
+            }],
+            ..Experiment::default()
+        };
+        experiment.tls.certificate = self.cert;
+        experiment.tls.version = self.tls;
+        if let Some(path) = &self.path {
+            let path = path.clone();
+            experiment.workload = WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 };
+        }
+        experiment.check().or_fault(Fault::Usage)?;
+        Ok(Some(experiment))
+    }
+}
+
+/// Measures both, prints the report, and returns whether the second is slower.
+pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) -> Result<Exit> {
+    let output = ResultArgs::of(json, args.report.clone());
+    let tolerance = gate.tolerance.unwrap_or(CPU_START_TO_START_PERCENT);
+    let (measured, record) =
+        perform_and_keep(&Ablation, &output, &|stop, progress| subject::run(experiment, stop, progress), None)?;
+    if measured != Exit::Done {
+        return Ok(measured);
+    }
+    let nothing = || Builds {
+        word: Word::Undecided,
+        sentence: "The two could not be compared; see the warnings.".to_owned(),
+        changes: Vec::new(),
+    };
+    let Builds { word, sentence, changes } = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
+    // With the usual tolerance the report has said so.
+    if !json && tolerance != CPU_START_TO_START_PERCENT {
+        tlsdyno_base::output::print(format!("\n{sentence}\n"))?;
+    }
+    Ok(gate.exit(word, &changes))
+}
