@@ -1,11 +1,13 @@
 //! Makes the connections of the steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::exchange::{Exchange, Reach};
 use tlsdyno_base::url::Url;
@@ -19,6 +21,18 @@ use crate::steps::{Resumed, StepId};
 const SESSIONS_OF_TURN: usize = 16;
 /// Maximum wait for a ticket of TLS 1.3 after the first answer.
 const TICKET_PATIENCE: Duration = Duration::from_millis(300);
+
+/// The answer to a request is an error.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct BadStatus(pub u16);
+
+impl fmt::Display for BadStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the answer has status {}", self.0)
+    }
+}
+
+impl Error for BadStatus {}
 
 pub(crate) struct Maker {
     address: SocketAddr,
@@ -108,7 +122,9 @@ impl Maker {
                 exchange.again()?;
             }
             let answer = exchange.end()?;
-            ensure!(answer.status < 400, "the answer has status {}", answer.status);
+            if answer.status >= 400 {
+                bail!(BadStatus(answer.status));
+            }
             // The answer is that of the last of them.
             let body_bytes = answer.body_bytes * u64::from(1 + step.more_requests);
             Made { handshake: answer.handshake, chain: answer.chain, body_bytes }

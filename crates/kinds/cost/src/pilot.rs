@@ -17,7 +17,7 @@ use tlsdyno_traffic::network::certificate::Certificate;
 
 use crate::Measured;
 use crate::file::Cost;
-use crate::maker::{Made, Maker};
+use crate::maker::{BadStatus, Made, Maker};
 use crate::server::{PATIENCE, Server};
 use crate::steps::{Step, StepId};
 
@@ -237,10 +237,7 @@ fn tried(maker: &mut Maker, number: usize, step: &StepId) -> Result<Made> {
 
 /// Fails at once where the server limits the rate of connections.
 fn refuse_limits(step: &StepId, error: &Error) -> Result<()> {
-    let text = error.to_string();
-    let Some(status) = ["429", "503"].into_iter().find(|status| text.ends_with(&format!("status {status}"))) else {
-        return Ok(());
-    };
+    let Some(BadStatus(status @ (429 | 503))) = error.downcast_ref() else { return Ok(()) };
     let error = anyhow!(
         "{step}: the server answers with status {status}: it limits the requests of a client. Raise the limit for this \
          address, or stay below it with --at-most"
@@ -262,7 +259,7 @@ fn explained(error: Error, address: SocketAddr) -> Error {
         ),
         Some(Failure::Timeout(_)) => Some("it lets the connection wait, as a server does that limits or bans"),
         Some(_) if answers_plain_http(address) => Some("it answers plain HTTP there: give the port of HTTPS"),
-        None if error.to_string().contains("status") => Some("name a page that it has, as part of the URL"),
+        None if error.is::<BadStatus>() => Some("name a page that it has, as part of the URL"),
         _ => None,
     };
     let error = error.context("the server completes no connection over TLS 1.3 or 1.2");
@@ -276,4 +273,20 @@ fn answers_plain_http(address: SocketAddr) -> bool {
     let request = exchange::get("/", "", &address.to_string());
     let answer = exchange::exchange_within(PATIENCE, address, None, None, &request);
     answer.is_ok_and(|answer| answer.status != 400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_known_by_its_status_and_not_by_words() {
+        let step = StepId::whole(Version::Tls13, false);
+        let refused = |status| refuse_limits(&step, &Error::new(BadStatus(status)).context("a request"));
+        assert!(refused(404).is_ok() && refuse_limits(&step, &anyhow!("the answer has status 429")).is_ok());
+        for status in [429, 503] {
+            let told = refused(status).unwrap_err().to_string();
+            assert!(told.contains(&format!("status {status}")) && told.contains("--at-most"), "{told}");
+        }
+    }
 }
