@@ -1,4 +1,4 @@
-//! What the fuzz target of configurations of HAProxy, Apache and lighttpd runs; in `crates/servers/src/installed/` a
+//! What the fuzz target of configurations of HAProxy, Apache and lighttpd runs; in `crates/installed/src/` a
 //! test does it for a moment.
 
 use super::{ServerName, rewritten};

@@ -13,6 +13,8 @@ use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::harmless_json;
 use tlsdyno_base::interrupt;
+use tlsdyno_installed::found::{self, Found};
+use tlsdyno_installed::{patch, session_line};
 use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::markdown;
@@ -23,8 +25,6 @@ use tlsdyno_runner::report::document::{Document, Section};
 use tlsdyno_runner::report::{Style, terminal};
 use tlsdyno_runner::run::check::CheckExperiment;
 use tlsdyno_servers::directives::Setting;
-use tlsdyno_servers::installed::found::{self, Found};
-use tlsdyno_servers::installed::{patch, session_line};
 use tlsdyno_stats::advice::AdviceModel;
 
 use crate::advice::Advice;

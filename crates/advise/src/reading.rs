@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use tlsdyno_ablation::command::installed_server;
 use tlsdyno_base::units::{format_count, format_tenths};
+use tlsdyno_installed::{AccessLog, Facts, session_line};
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::remedy::KEPT_S;
 use tlsdyno_record::model::workload::ReplaySpec;
-use tlsdyno_servers::installed::{AccessLog, Facts, session_line};
 use tlsdyno_traffic::trace::{LogScan, scan_log};
 
 use crate::certificate::Certificate;

@@ -1,13 +1,13 @@
 //! What could be changed: what is tried, what is there already, and what cannot be told here.
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_installed::Facts;
 use tlsdyno_record::model::remedy::KEPT_S;
 use tlsdyno_record::model::{
     CertificateKind, ConfigurationModel, RemedyId, RemedyModel, ServerName, SessionCache, TlsChange,
 };
 use tlsdyno_servers::directives::{self, CertificateFile, Setting};
 use tlsdyno_servers::driver_of;
-use tlsdyno_servers::installed::Facts;
 use tlsdyno_stats::advice::{ConsideredModel, Here};
 use tlsdyno_tls::{Group, Version};
 

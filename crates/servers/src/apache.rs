@@ -69,7 +69,7 @@ impl Mpm {
     }
 }
 
-pub(super) const PACKAGE: Package = Package {
+pub const PACKAGE: Package = Package {
     title: "Apache (apache2 or httpd)",
     programs: &["apache2", "httpd"],
     version: &["-v"],
@@ -268,7 +268,7 @@ struct Configuration<'a> {
     tls: Vec<String>,
 }
 
-pub(super) fn tls_directives(tls: &ServerTls, place: InstancePlace, cache: Option<SocketAddr>) -> Result<Vec<String>> {
+pub fn tls_directives(tls: &ServerTls, place: InstancePlace, cache: Option<SocketAddr>) -> Result<Vec<String>> {
     let mut lines = vec![
         "SSLEngine on".to_owned(),
         format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),

@@ -28,7 +28,7 @@ pub struct CertificateFiles {
 
 impl CertificateFiles {
     /// Writes chain and key into one file, which only this user can read.
-    pub(super) fn write_in_one(&self, path: &Path) -> Result<()> {
+    pub fn write_in_one(&self, path: &Path) -> Result<()> {
         let read = |path: &Path| fs::read(path).with_context(|| format!("read {}", path.display()));
         create_for_workers(path, None, &[read(&self.chain)?, read(&self.key)?].concat())
     }

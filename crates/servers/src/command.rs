@@ -1,17 +1,17 @@
 //! The user's own server command: words, placeholders, addresses.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::{Deserialize, Serialize};
 use tlsdyno_record::model::{ServerName, TlsChange, without_secrets};
 
 use super::directives::{Setting, openssl_provider};
 use super::driver::Driver;
 use super::includes::Tree;
-use super::installed::{Installed, server_of};
 use super::instance::Addresses;
 use super::view::View;
 use super::{DRIVERS, InstancePlace, Prepared, ServerSpec, ServerTls, held_back, programs};
@@ -40,26 +40,38 @@ pub(super) const DRIVER: Driver = Driver {
 /// The line is split into words as a shell would (quotes, backslashes), but no shell runs: nothing is expanded besides
 /// the placeholders `{port}`, `{plain_port}`, `{docroot}`, `{dir}` (a private directory), `{certificate}`, `{key}`,
 /// `{pem}` (both in one file), `{ca}`. Who wants a shell writes `sh -c '…'`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default)]
 pub struct CommandSpec {
     pub command: String,
     /// Where it serves TLS, for example `127.0.0.1:{port}`.
     pub address: String,
     /// Where it serves plain HTTP; without it no plain-HTTP share is claimed.
     pub plain_address: Option<String>,
-    /// The configuration of an installed server, which a copy beside it is made of; the command is its program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub installed: Option<PathBuf>,
-    /// The answers of applications behind that are asked for once and replayed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub replays: bool,
-    /// Hosts of such applications, other than this machine, that the user answers for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub may_load: Vec<String>,
-    /// What clients ask for: which server of an installed configuration is measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<String>,
+    /// What a copy beside it is made of; the command is its program.
+    pub original: Option<Arc<dyn Original>>,
+}
+
+/// The configuration of an installed server, which copies are made of.
+pub trait Original: Debug + Send + Sync {
+    /// Writes a copy for this program into its private directory, with ports for TLS and for plain HTTP. `tls`: what
+    /// is asked, with all that goes with it. Answers the arguments that start it there in the foreground, and the copy
+    /// as pages and records show it.
+    fn write(
+        &self,
+        program: &Path,
+        ports: [u16; 2],
+        directory: &Path,
+        tls: Option<(&TlsChange, &ServerTls, InstancePlace)>,
+    ) -> Result<(Vec<String>, String)>;
+
+    /// What a copy may write and sees, besides its private directory.
+    fn view(&self) -> Result<View>;
+
+    /// What becomes in a copy of all that the installed server does besides answering, in sentences.
+    fn effects(&self) -> Result<Vec<String>>;
+
+    /// What a message says of lines of a copy in this directory, in terms of the installed configuration.
+    fn places(&self, message: &str, directory: &Path, copy: &str) -> Option<String>;
 }
 
 /// The placeholders of a server command and of the files that it names.
@@ -79,7 +91,7 @@ impl CommandSpec {
 
     /// Whether a placeholder occurs in the command line, or in a file that it names or includes.
     pub fn mentions(&self, placeholder: &str) -> bool {
-        if self.installed.is_some() {
+        if self.original.is_some() {
             return ["{port}", "{plain_port}"].contains(&placeholder);
         }
         let words = shell_words::split(&self.command).unwrap_or_default();
@@ -112,19 +124,6 @@ impl CommandSpec {
         self.words_with(values, None).map(|(words, _)| words)
     }
 
-    pub fn read_installed(&self) -> Result<Option<Installed>> {
-        let read = |path: &PathBuf| {
-            let installed = Installed::read(path, Some(&self.command))?.serving(self.host.as_deref());
-            Ok(Installed { replays: self.replays, may_load: self.may_load.clone(), ..installed })
-        };
-        self.installed.as_ref().map(read).transpose()
-    }
-
-    /// The server that it is known to start: that of an installed configuration.
-    pub fn installed_server(&self) -> Option<ServerName> {
-        self.installed.as_ref().and_then(|_| server_of(&self.command))
-    }
-
     /// The same, and this in the copy of an installed configuration: what is asked, with all that goes with it. Beside
     /// them the copy as pages and records show it.
     fn words_with(
@@ -136,13 +135,10 @@ impl CommandSpec {
             shell_words::split(&self.command).with_context(|| format!("server command `{}`", self.command))?;
         ensure!(!words.is_empty(), "the server command is empty");
         let directory = || values.get("dir").context("a file with placeholders needs a directory for its copy");
-        if let Some(mut installed) = self.read_installed()? {
+        if let Some(original) = &self.original {
             let port = |name| values.get(name).and_then(|text: &String| text.parse().ok()).unwrap_or(0);
-            if let Some((asked, tls, place)) = tls {
-                installed.change_tls(asked, tls, place)?;
-            }
-            let directory = Path::new(directory()?);
-            let (more, shown) = installed.write(port("port"), port("plain_port"), directory, Path::new(&words[0]))?;
+            let ports = [port("port"), port("plain_port")];
+            let (more, shown) = original.write(Path::new(&words[0]), ports, Path::new(directory()?), tls)?;
             words.extend(more);
             return Ok((words, Some(shown)));
         }
@@ -155,15 +151,14 @@ impl CommandSpec {
     /// What it may write where the system allows a view of its own, with these directories for real.
     pub fn view(&self, writable: &[PathBuf]) -> Result<View> {
         ensure!(!writable.iter().any(|path| path == Path::new("/")), "--writable / was given");
-        let installed = self.read_installed()?;
-        let layered = installed.as_ref().is_none_or(Installed::runs_code);
-        let documents = installed.as_ref().map(|installed| installed.site.documents()).unwrap_or_default();
-        Ok(View { writable: writable.to_vec(), layered, documents, ..View::default() })
+        let layered = || Ok(View { layered: true, ..View::default() });
+        let view = self.original.as_ref().map_or_else(layered, |original| original.view())?;
+        Ok(View { writable: writable.to_vec(), ..view })
     }
 
     /// What becomes of whatever it does besides answering, in sentences.
     pub fn side_effects(&self, writable: &[PathBuf]) -> Result<Vec<String>> {
-        let mut notes = self.read_installed()?.map_or(Ok(Vec::new()), |installed| installed.effects())?;
+        let mut notes = self.original.as_ref().map_or(Ok(Vec::new()), |original| original.effects())?;
         let view = self.view(writable).map_err(|error| format!("{error:#}"));
         let view =
             view.as_ref().map_err(String::as_str).and_then(|view| held_back::allowed(view.layered).map(|()| view));
@@ -208,7 +203,7 @@ impl CommandSpec {
             config,
             addresses: Some(addresses),
             // HAProxy's copy writes to standard output.
-            error_log: self.installed.as_ref().map(|_| place.own.join("error.log")),
+            error_log: self.original.as_ref().map(|_| place.own.join("error.log")),
             raise_open_files: false,
             grace_ms: 5_000,
             ..Prepared::new(program, words.map(Into::into).collect())
@@ -289,10 +284,7 @@ mod tests {
             command: command.into(),
             address: address.into(),
             plain_address: plain.map(Into::into),
-            installed: None,
-            replays: false,
-            may_load: Vec::new(),
-            host: None,
+            original: None,
         }
     }
 

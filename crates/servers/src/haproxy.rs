@@ -23,7 +23,7 @@ use super::{Companion, InstancePlace, Origin, Prepared, ServerSpec, ServerTls, o
 
 const CONFIG_FILE: &str = "haproxy.cfg";
 /// Chain and key in one file, as HAProxy wants them.
-pub(super) const CERTIFICATE_FILE: &str = "certificate.pem";
+pub const CERTIFICATE_FILE: &str = "certificate.pem";
 /// Most client connections; fewer where the limit of open files demands it.
 const CONNECTIONS_MAX: u64 = 16_384;
 /// Descriptors it needs besides two for each connection.
@@ -31,7 +31,7 @@ const OTHER_FILES: u64 = 256;
 /// Sessions in the cache, as nginx's.
 const CACHED_SESSIONS: u32 = 40_000;
 
-pub(super) const PACKAGE: Package = Package {
+pub const PACKAGE: Package = Package {
     title: "haproxy",
     programs: &["haproxy"],
     version: &["-v"],
@@ -108,7 +108,7 @@ fn threads(count: u32) -> String {
     format!("nbthread {count}")
 }
 
-pub(super) fn cached_sessions_of(off: bool) -> String {
+pub fn cached_sessions_of(off: bool) -> String {
     cached_sessions(if off { 0 } else { CACHED_SESSIONS })
 }
 
@@ -116,7 +116,7 @@ fn cached_sessions(count: u32) -> String {
     format!("tune.ssl.cachesize {count}")
 }
 
-pub(super) fn session_lifetime(seconds: u32) -> String {
+pub fn session_lifetime(seconds: u32) -> String {
     format!("tune.ssl.lifetime {seconds}")
 }
 
@@ -204,7 +204,7 @@ pub(super) fn connections_max() -> u64 {
 }
 
 /// Parameters of `bind`. The client decides on encrypt-then-MAC: HAProxy has no switch for it.
-pub(super) fn tls_parameters(tls: &ServerTls, place: InstancePlace) -> Result<String> {
+pub fn tls_parameters(tls: &ServerTls, place: InstancePlace) -> Result<String> {
     let [lowest, highest] = tls.version_range();
     let certificate = quoted(&place.own.join(CERTIFICATE_FILE))?;
     let mut text = format!(" ssl crt {certificate} {LOWEST_VERSION} {lowest} {HIGHEST_VERSION} {highest}");

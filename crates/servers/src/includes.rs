@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 use tlsdyno_base::private;
 
 use super::command::fill;
-use super::{glob, installed};
+use super::{glob, nginx};
 
 /// Longest file that is looked through for placeholders.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
@@ -82,7 +82,7 @@ impl Tree {
     }
 
     /// The file and what it includes, each once.
-    pub(super) fn files(&self) -> Vec<(&Path, &str)> {
+    pub fn files(&self) -> Vec<(&Path, &str)> {
         let included = self.names.iter().flat_map(|name| &name.included).flat_map(Tree::files);
         [(self.path.as_path(), self.text.as_str())].into_iter().chain(included).unique_by(|(path, _)| *path).collect()
     }
@@ -152,7 +152,7 @@ fn names(text: &str) -> Vec<(&str, Range<usize>, &str, bool)> {
     while let Some(captures) = COMMENT_OR_DIRECTIVE.captures_at(text, at) {
         at = captures.get(0).map_or(text.len(), |all| all.end());
         let (Some(directive), Some(name)) = (captures.get(1), captures.get(2)) else { continue };
-        if !KEYWORDS.contains(&directive.as_str()) && !installed::names_file(directive.as_str()) {
+        if !KEYWORDS.contains(&directive.as_str()) && !nginx::names_file(directive.as_str()) {
             at = directive.end();
             continue;
         }

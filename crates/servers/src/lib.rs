@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-mod apache;
+pub mod apache;
 mod built_in;
 mod cache_server;
 pub mod callgrind;
@@ -18,24 +18,22 @@ pub mod directives;
 pub mod dispatcher;
 mod driver;
 pub mod forwarder;
-mod glob;
+pub mod glob;
 pub mod growing_log;
-mod haproxy;
+pub mod haproxy;
 pub mod held_back;
-mod includes;
-pub mod installed;
+pub mod includes;
 pub mod instance;
 pub mod launch;
 pub mod library;
-mod lighttpd;
+pub mod lighttpd;
 pub mod mapped;
-mod nginx;
+pub mod nginx;
 mod open_listeners;
 pub mod pid_namespace;
 pub mod programs;
 mod proxy;
 pub mod quota;
-mod recorded;
 mod reload;
 pub mod run_directory;
 pub mod session_log;
@@ -47,7 +45,7 @@ mod ticket_keys;
 pub mod tls_library;
 pub mod view;
 pub mod watch;
-mod worker_user;
+pub mod worker_user;
 
 use std::ffi::OsString;
 use std::fs;
@@ -96,7 +94,7 @@ pub fn driver_of(server: ServerName) -> &'static Driver {
 
 pub const SESSION_LOG_FILE: &str = "sessions.log";
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct ServerSpec {
     pub kind: ServerName,
     pub command: Option<CommandSpec>,
@@ -298,12 +296,12 @@ fn protocol(version: Version) -> &'static str {
 #[derive(Clone, Copy, Debug)]
 pub struct InstancePlace<'a> {
     /// The directory of the run, common to all its servers.
-    run: &'a Path,
-    own: &'a Path,
-    ip: IpAddr,
-    port: u16,
+    pub run: &'a Path,
+    pub own: &'a Path,
+    pub ip: IpAddr,
+    pub port: u16,
     /// Where a user's own command may serve plain HTTP beside TLS.
-    plain_port: u16,
+    pub plain_port: u16,
 }
 
 impl InstancePlace<'_> {

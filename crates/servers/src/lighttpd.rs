@@ -41,7 +41,7 @@ const TICKET_KEY_LIFETIME_S: u32 = 10 * 365 * 86_400;
 /// Most open files; fewer where the limit demands it. Connections are half of that.
 const OPEN_FILES: u64 = 32_768;
 
-pub(super) const PACKAGE: Package = Package {
+pub const PACKAGE: Package = Package {
     title: "lighttpd",
     programs: &["lighttpd"],
     version: &["-v"],
@@ -205,13 +205,13 @@ fn tls_settings(tls: &ServerTls, place: InstancePlace, user: Option<&WorkerUser>
 const KEPT_REQUESTS: u32 = 1000;
 
 #[derive(Debug, Default)]
-pub(super) struct AskedSettings {
-    pub(super) settings: Vec<(&'static str, String)>,
-    pub(super) commands: Vec<(&'static str, String)>,
+pub struct AskedSettings {
+    pub settings: Vec<(&'static str, String)>,
+    pub commands: Vec<(&'static str, String)>,
 }
 
 /// The settings for that. `tls`: the same with all that goes with it.
-pub(super) fn asked_settings(asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<AskedSettings> {
+pub fn asked_settings(asked: &TlsChange, tls: &ServerTls, place: InstancePlace) -> Result<AskedSettings> {
     let mut new = AskedSettings::default();
     let mut file = |name, path: &Path| {
         new.settings.push((name, format!("\"{}\"", plain(path)?)));

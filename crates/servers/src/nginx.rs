@@ -33,7 +33,27 @@ const TICKET_KEY: &str = "ssl_session_ticket_key";
 /// Descriptors a worker needs besides connections (listeners, logs, channels, files being served).
 const OTHER_FILES: u64 = 64;
 
-pub(super) const PACKAGE: Package = Package {
+/// Ends of the names of directives whose first argument is a file that nginx looks for beside its configuration.
+const OF_FILES: [&str; 16] = [
+    "ssl_certificate",
+    "ssl_certificate_key",
+    "ssl_trusted_certificate",
+    "ssl_crl",
+    "ssl_password_file",
+    "ssl_client_certificate",
+    "ssl_dhparam",
+    "ssl_session_ticket_key",
+    "ssl_stapling_file",
+    "auth_basic_user_file",
+    "geoip_country",
+    "geoip_city",
+    "geoip_org",
+    "xslt_stylesheet",
+    "xml_entities",
+    "quic_host_key",
+];
+
+pub const PACKAGE: Package = Package {
     title: "nginx",
     programs: &["nginx"],
     version: &["-v"],
@@ -56,6 +76,11 @@ pub(super) const DRIVER: Driver = Driver {
     prepare,
     lines,
 };
+
+/// Whether a directive's first argument is a file that nginx looks for beside its configuration.
+pub fn names_file(directive: &str) -> bool {
+    OF_FILES.iter().any(|end| directive.ends_with(end))
+}
 
 fn lines(setting: Setting) -> Vec<String> {
     match setting {
@@ -150,7 +175,7 @@ pub(super) fn arguments(program: &Path, directory: &Path, error_log: &Path, conf
 }
 
 /// Whether it can be told which log it opens first: 1.19.5 and later can, others open the one of their build.
-pub(super) fn takes_log(program: &Path) -> bool {
+pub fn takes_log(program: &Path) -> bool {
     programs::output_of(program, &["-h"]).contains("-e filename")
 }
 
@@ -182,7 +207,7 @@ pub(super) fn worker_connections() -> u64 {
     WORKER_CONNECTIONS.min(open_files_max().saturating_sub(OTHER_FILES)).max(OTHER_FILES)
 }
 
-pub(super) fn tls_directives(tls: &ServerTls, place: InstancePlace) -> Result<Vec<String>> {
+pub fn tls_directives(tls: &ServerTls, place: InstancePlace) -> Result<Vec<String>> {
     let mut directives = vec![
         format!("{CERTIFICATE} {}", quoted(&tls.certificate.chain)?),
         format!("{CERTIFICATE_KEY} {}", quoted(&tls.certificate.key)?),

@@ -108,7 +108,7 @@ pub fn ask(program: &Path, arguments: Vec<OsString>, patience: Duration) -> Resu
 
 /// The same each time, with this view and these variables: `is_alone` keeps the network from it. The namespaces are
 /// those of a thread of its own, and of what it starts.
-pub(super) fn run_held(
+pub fn run_held(
     program: &Path,
     arguments: &[OsString],
     patience: Duration,

@@ -18,6 +18,7 @@ pub use tlsdyno_base::{
     affinity, certificate_files, choice, distribution, exchange, exit, fault, foreign, histogram, input, interrupt,
     listening, namespace, open_files, output, process_tree, random, units,
 };
+pub use tlsdyno_installed as installed;
 pub use tlsdyno_native as native;
 pub use tlsdyno_profile::sampling;
 pub use tlsdyno_record::{model, store};

@@ -82,10 +82,7 @@ impl Server {
             command: command.to_owned(),
             address: address.to_owned(),
             plain_address: None,
-            installed: None,
-            replays: false,
-            may_load: Vec::new(),
-            host: None,
+            original: None,
         };
         let spec = ServerSpec::of_command(command, docroot);
         let instance = tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use tlsdyno_base::namespace::Apart;
+use tlsdyno_installed::{Installed, InstalledFile};
 use tlsdyno_record::model::{ConfigurationModel, Experiment, ServerName, Tls};
 use tlsdyno_record::store::Warning;
 use tlsdyno_servers::CommandSpec;
-use tlsdyno_servers::installed::Installed;
 
 use super::observer::Observer;
 use super::preflight::negotiated::Asked;
@@ -16,15 +17,25 @@ use super::preflight::negotiated::Asked;
 pub fn command_spec(experiment: &Experiment, model: Option<&ConfigurationModel>) -> CommandSpec {
     let server = experiment.server.clone();
     let of_model = model.and_then(|model| model.server_command.clone());
+    let command = of_model.or(server.command).unwrap_or_default();
     CommandSpec {
-        command: of_model.or(server.command).unwrap_or_default(),
+        original: original(experiment, &command).map(|original| Arc::new(original) as _),
+        command,
         address: server.address.unwrap_or_default(),
         plain_address: server.plain_address,
-        installed: server.config,
+    }
+}
+
+/// The file of an installed server that it measures a copy of.
+fn original(experiment: &Experiment, program: &str) -> Option<InstalledFile> {
+    let server = experiment.server.clone();
+    Some(InstalledFile {
+        path: server.config?,
+        program: program.to_owned(),
+        host: server.host,
         replays: !server.ask_backend,
         may_load: server.may_load,
-        host: server.host,
-    }
+    })
 }
 
 /// The experiment's command, then those of configurations with another one.
@@ -41,13 +52,14 @@ pub fn has_fixed_port(experiment: &Experiment) -> bool {
 
 /// The installed configuration to copy.
 pub fn installed(experiment: &Experiment) -> Option<Installed> {
-    command_spec(experiment, None).read_installed().ok().flatten()
+    original(experiment, experiment.server.command.as_deref().unwrap_or_default())?.read().ok()
 }
 
 /// The server under test; of a copy, the server that the configuration is for.
 pub fn server_of(experiment: &Experiment) -> ServerName {
     let kind = experiment.server.kind;
-    if kind.is_users_own() { command_spec(experiment, None).installed_server().unwrap_or(kind) } else { kind }
+    let command = experiment.server.command.as_deref().filter(|_| experiment.server.config.is_some());
+    command.and_then(tlsdyno_installed::server_of).filter(|_| kind.is_users_own()).unwrap_or(kind)
 }
 
 /// Differences of a copy of an installed configuration from the original.
@@ -110,7 +122,7 @@ pub fn compares_builds(experiment: &Experiment) -> bool {
 /// The server shows a certificate of ours: a copy of an installed configuration where one is asked for, a command where
 /// it has a placeholder for it.
 pub fn shows_ours(command: &CommandSpec, tls: &Tls) -> bool {
-    match command.installed {
+    match command.original {
         Some(_) => tls.certificate.is_some(),
         None => ["{certificate}", "{pem}"].iter().any(|placeholder| command.mentions(placeholder)),
     }

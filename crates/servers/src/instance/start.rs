@@ -14,7 +14,6 @@ use tlsdyno_native::Handed;
 use super::{Addresses, Instance, logs};
 use crate::cpu::CpuAccount;
 use crate::growing_log::GrowingLog;
-use crate::installed::original;
 use crate::launch::{FOREIGN_VARIABLES, Launch};
 use crate::quota::Quota;
 use crate::supervised::Supervised;
@@ -57,8 +56,8 @@ pub(crate) fn start_by(
             Ok(instance) => return Ok(instance),
             Err(error) => error,
         };
-        let installed = spec.command.as_ref().and_then(|command| command.installed.as_ref());
-        let error = match installed.and_then(|path| original::places(&format!("{error:#}"), &own, &config, path)) {
+        let original = spec.command.as_ref().and_then(|command| command.original.as_ref());
+        let error = match original.and_then(|original| original.places(&format!("{error:#}"), &own, &config)) {
             Some(places) => error.context(places),
             None => error,
         };

@@ -115,15 +115,8 @@ impl Place {
     }
 
     pub fn command(&self, command: &str, address: &str) -> ServerSpec {
-        let spec = CommandSpec {
-            command: command.into(),
-            address: address.into(),
-            plain_address: None,
-            installed: None,
-            replays: false,
-            may_load: Vec::new(),
-            host: None,
-        };
+        let spec =
+            CommandSpec { command: command.into(), address: address.into(), plain_address: None, original: None };
         ServerSpec::of_command(spec, self.docroot())
     }
 

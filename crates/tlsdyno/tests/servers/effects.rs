@@ -9,10 +9,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use place::{Place, get};
 use serde_json::Value;
+use tlsdyno::installed::InstalledFile;
 use tlsdyno::model::CertificateKind;
 use tlsdyno::namespace::{self, Apart};
 use tlsdyno::servers::{CommandSpec, ServerSpec, certificates, held_back};
@@ -142,10 +144,11 @@ fn a_copy_asks_nobody() {
         command: "nginx".to_owned(),
         address: "127.0.0.1:{port}".to_owned(),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-        installed: Some(at.join("nginx.conf")),
-        replays: false,
-        may_load: Vec::new(),
-        host: None,
+        original: Some(Arc::new(InstalledFile {
+            path: at.join("nginx.conf"),
+            program: "nginx".to_owned(),
+            ..InstalledFile::default()
+        })),
     };
     let calls = place.path().join("calls");
     fs::create_dir(&calls).unwrap();
@@ -244,10 +247,12 @@ fn nobody_but_its_own_listener_answers_a_copy() {
             command: of.0.to_owned(),
             address: "127.0.0.1:{port}".to_owned(),
             plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-            installed: Some(file),
-            replays: true,
-            may_load: Vec::new(),
-            host: None,
+            original: Some(Arc::new(InstalledFile {
+                path: file,
+                program: of.0.to_owned(),
+                replays: true,
+                ..InstalledFile::default()
+            })),
         };
         let spec = ServerSpec { apart: true, ..ServerSpec::of_command(command, place.docroot()) };
         let server = place.start(&spec).unwrap();

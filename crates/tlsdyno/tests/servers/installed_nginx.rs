@@ -5,12 +5,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use tlsdyno::exchange::{Answer, exchange, get};
+use tlsdyno::installed::{Installed, InstalledFile};
 use tlsdyno::load::client;
 use tlsdyno::model::{CertificateKind, ClientModel};
 use tlsdyno::run::preflight::compile;
-use tlsdyno::servers::installed::Installed;
 use tlsdyno::servers::{CommandSpec, Instance, ServerSpec, certificates, programs};
 use tlsdyno_tls::{Effort, Group, Settings};
 
@@ -162,14 +163,17 @@ impl Installation<'_> {
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(&original, &link).unwrap();
         let host = Installed::read(&link, None).unwrap().site.choice(host).host;
+        let program = programs::find("nginx").expect("nginx is installed").display().to_string();
         let command = CommandSpec {
-            command: programs::find("nginx").expect("nginx is installed").display().to_string(),
+            command: program.clone(),
             address: "127.0.0.1:{port}".to_owned(),
             plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-            installed: Some(link),
-            replays: false,
-            may_load: Vec::new(),
-            host: host.clone(),
+            original: Some(Arc::new(InstalledFile {
+                path: link,
+                program,
+                host: host.clone(),
+                ..InstalledFile::default()
+            })),
         };
         let instance = place.start(&ServerSpec::of_command(command, place.docroot())).unwrap();
         (instance, host.unwrap_or_else(|| "localhost".to_owned()))

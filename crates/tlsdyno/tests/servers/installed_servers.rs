@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tlsdyno::exchange::{exchange, get};
+use tlsdyno::installed::{Installed, InstalledFile};
 use tlsdyno::model::CertificateKind;
 use tlsdyno::run::preflight::compile;
 use tlsdyno::servers::certificates;
-use tlsdyno::servers::installed::Installed;
 use tlsdyno::servers::{CommandSpec, Instance, ServerSpec};
 use tlsdyno_tls::{Effort, Settings};
 
@@ -168,14 +168,18 @@ fn state(at: &Path) -> Vec<String> {
 
 /// A copy that runs.
 fn started(place: &Place, installed: &Installed, main: &Path, host: Option<String>) -> Instance {
+    let program = installed.program().unwrap().display().to_string();
     let command = CommandSpec {
-        command: installed.program().unwrap().display().to_string(),
+        command: program.clone(),
         address: "127.0.0.1:{port}".to_owned(),
         plain_address: Some("127.0.0.1:{plain_port}".to_owned()),
-        installed: Some(main.to_owned()),
-        replays: installed.replays,
-        may_load: Vec::new(),
-        host,
+        original: Some(Arc::new(InstalledFile {
+            path: main.to_owned(),
+            program,
+            host,
+            replays: installed.replays,
+            ..InstalledFile::default()
+        })),
     };
     place.start(&ServerSpec::of_command(command, place.docroot())).unwrap()
 }

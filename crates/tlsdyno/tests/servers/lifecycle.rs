@@ -121,15 +121,7 @@ fn own_server(place: &Path, address: &str, mode: &str) -> ServerSpec {
     let script = place.join("server.py");
     fs::write(&script, OWN_SERVER).unwrap();
     let command = format!("python3 '{}' {address} {{port}} {mode}", script.display());
-    let spec = CommandSpec {
-        command,
-        address: "127.0.0.1:{port}".into(),
-        plain_address: None,
-        installed: None,
-        replays: false,
-        may_load: Vec::new(),
-        host: None,
-    };
+    let spec = CommandSpec { command, address: "127.0.0.1:{port}".into(), plain_address: None, original: None };
     ServerSpec::of_command(spec, place.to_owned())
 }
 
@@ -467,10 +459,7 @@ fn an_own_nginx_takes_turns_on_its_fixed_ports() {
         command: format!("nginx -p {{dir}} -e my.log -c '{}'", config.display()),
         address: address.to_string(),
         plain_address: Some(plain_address.to_string()),
-        installed: None,
-        replays: false,
-        may_load: Vec::new(),
-        host: None,
+        original: None,
     };
     assert!(command.has_fixed_port());
     let spec = ServerSpec::of_command(command, place.docroot());

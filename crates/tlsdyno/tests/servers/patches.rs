@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use tlsdyno::installed::{Installed, patch};
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache};
 use tlsdyno::servers::certificates;
 use tlsdyno::servers::directives::{CertificateFile, Setting};
-use tlsdyno::servers::installed::{Installed, patch};
 use tlsdyno_tls::Group;
 
 use crate::place::Place;

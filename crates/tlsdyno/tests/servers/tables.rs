@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use tlsdyno::servers::installed::Installed;
+use tlsdyno::installed::Installed;
 
 /// What the copy of this configuration says that it does not know.
 fn unknown(program: &str, text: &str) -> Option<String> {

@@ -3,8 +3,8 @@
 use std::path::{Path, absolute};
 
 use anyhow::{Context, Result};
+use tlsdyno_installed::{Choice, Installed, Offer, bytes_of, server_of};
 use tlsdyno_record::model::{Server, ServerName, SessionCache, Tls};
-use tlsdyno_servers::installed::{Choice, Installed, Offer, bytes_of, server_of};
 use tlsdyno_servers::{driver_of, programs};
 use tlsdyno_tls::{Group, Version};
 

@@ -55,7 +55,7 @@ fn refuse_idle(asked: &TlsChange, command: &CommandSpec, tls: &Tls, by_all: bool
         ("record_bytes", "", "how long its records are", asked.record_bytes.is_some(), false),
     ];
     for (key, flag, what, _, can_have) in settings.into_iter().filter(|(.., is_asked, _)| *is_asked) {
-        let is_copy = command.installed.is_some();
+        let is_copy = command.original.is_some();
         let is_applied = if is_copy { key != "chain_count" || tls.certificate.is_some() } else { can_have };
         let whose = if by_all && !flag.is_empty() { format!("{flag} (`tls.{key}`)") } else { format!("`tls.{key}`") };
         let another = if by_all { "leave it out" } else { "name another server by `server_command` there" };
