@@ -1,18 +1,18 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../crates/traffic/src/trace/access_log.rs"]
+#[path = "../../crates/workloads/src/access_log.rs"]
 mod access_log;
 #[allow(dead_code)]
-#[path = "../../crates/traffic/src/trace/client.rs"]
+#[path = "../../crates/workloads/src/client.rs"]
 mod client;
 #[allow(dead_code)]
-#[path = "../../crates/traffic/src/trace/fields.rs"]
+#[path = "../../crates/workloads/src/fields.rs"]
 mod fields;
-#[path = "../../crates/traffic/src/trace/json_line.rs"]
+#[path = "../../crates/workloads/src/json_line.rs"]
 mod json_line;
 #[allow(dead_code)]
-#[path = "../../crates/traffic/src/trace/layout.rs"]
+#[path = "../../crates/workloads/src/layout.rs"]
 mod layout;
 #[path = "../src/trace/access_log.rs"]
 mod run;

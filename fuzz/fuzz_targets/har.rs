@@ -1,7 +1,7 @@
 #![no_main]
 
 #[allow(dead_code)]
-#[path = "../../crates/traffic/src/trace/har/document.rs"]
+#[path = "../../crates/workloads/src/har/document.rs"]
 mod document;
 #[path = "../src/trace/har.rs"]
 mod run;

@@ -9,7 +9,7 @@ use tlsdyno_installed::{AccessLog, Facts, session_line};
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::remedy::KEPT_S;
 use tlsdyno_record::model::workload::ReplaySpec;
-use tlsdyno_traffic::trace::{LogScan, scan_log};
+use tlsdyno_workloads::{LogScan, scan_log};
 
 use crate::certificate::Certificate;
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_runner::report::workload;
-use tlsdyno_traffic::trace::Lifetime;
+use tlsdyno_workloads::Lifetime;
 
 use crate::costs::Costs;
 use crate::model::{Machines, Site};

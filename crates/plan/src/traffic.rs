@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_base::units::{format_count, format_short, format_tenths};
 use tlsdyno_record::model::workload::ReplaySpec;
-use tlsdyno_traffic::trace::{Lifetime, LogScan, scan_log};
+use tlsdyno_workloads::{Lifetime, LogScan, scan_log};
 
 /// What a log tells of a site.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -25,4 +25,5 @@ pub use tlsdyno_record::{model, store};
 pub use tlsdyno_runner::{report, run};
 pub use tlsdyno_servers as servers;
 pub use tlsdyno_stats as stats;
-pub use tlsdyno_traffic::{load, machines, network, trace};
+pub use tlsdyno_traffic::{load, machines, network};
+pub use tlsdyno_workloads as workloads;

@@ -1,5 +1,5 @@
-//! The traffic: where it comes from ([`trace`]), who sends it ([`load`]), through what network ([`network`]), and how
-//! several machines send it together ([`machines`]).
+//! The traffic: who sends it ([`load`]), through what network ([`network`]), and how several machines send it together
+//! ([`machines`]).
 
 #![forbid(unsafe_code)]
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` does not.
@@ -11,4 +11,3 @@ extern crate tlsdyno_base;
 pub mod load;
 pub mod machines;
 pub mod network;
-pub mod trace;

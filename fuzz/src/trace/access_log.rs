@@ -1,4 +1,4 @@
-//! What the fuzz target of access logs runs; in `crates/traffic/src/trace/` the tests do it with the inputs that are
+//! What the fuzz target of access logs runs; in `crates/workloads/src/` the tests do it with the inputs that are
 //! kept.
 
 use super::access_log::{self, parse_with};

@@ -1,4 +1,4 @@
-//! What the fuzz target of a browser's recordings runs; in `crates/traffic/src/trace/` the tests do it with the inputs
+//! What the fuzz target of a browser's recordings runs; in `crates/workloads/src/` the tests do it with the inputs
 //! that are kept.
 
 use super::document;

@@ -16,7 +16,7 @@ use tlsdyno_record::model::{
 };
 use tlsdyno_tls::{Group, Stage};
 use tlsdyno_traffic::load::values::Header;
-use tlsdyno_traffic::trace::flags::{self, ReplayArgs, WorkloadChoice};
+use tlsdyno_workloads::flags::{self, ReplayArgs, WorkloadChoice};
 
 use tlsdyno_runner::kinds::AnyExperiment;
 use tlsdyno_runner::kinds::flags::{ApplicationArgs, NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, number};

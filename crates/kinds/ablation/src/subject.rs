@@ -16,7 +16,7 @@ use tlsdyno_engine::load::Workload;
 use tlsdyno_record::model::{Experiment, Method, Question};
 use tlsdyno_record::store::{Configuration, KindPart, Record, Warning, warning};
 use tlsdyno_tls::Stage;
-use tlsdyno_traffic::trace::changing;
+use tlsdyno_workloads::changing;
 
 use sliced::WatchModes;
 use tlsdyno_runner::run::check::CheckExperiment;

@@ -217,7 +217,7 @@ impl Default for HarSpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamesSpec {
-    /// Names of files made for the objects, which `trace::write_docroot` writes.
+    /// Names of files made for the objects, which `workloads::write_docroot` writes.
     #[default]
     Files,
     /// Names as recorded, from a server that has such objects; what it answers may differ in length.
@@ -252,7 +252,7 @@ pub struct ReplaySpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
     /// Only so many bytes of the file are read; `None`: all there are. A log that a server still writes to is the same
-    /// for every process only up to here (`trace::make` fills it in).
+    /// for every process only up to here (`workloads::make` fills it in).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_bytes: Option<u64>,
 }

@@ -11,7 +11,7 @@ use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::{CertificateKind, Measure, Network, Server, ServerName, SessionCache, Tls, WorkersModel};
 use tlsdyno_servers::Library;
 use tlsdyno_tls::{Suite, Version};
-use tlsdyno_traffic::trace::flags::absolute;
+use tlsdyno_workloads::flags::absolute;
 
 /// TLS as servers are configured and clients offer it.
 #[derive(clap::Args, Clone, Debug)]

@@ -10,7 +10,7 @@ use tlsdyno_base::units::{
 };
 use tlsdyno_record::store::{Reuse, Row};
 use tlsdyno_report::rows::Rows;
-use tlsdyno_traffic::trace::{Excluded, HarSummary, Lifetime, LogRead, LogScan, LogSummary, Sizes, Summary};
+use tlsdyno_workloads::{Excluded, HarSummary, Lifetime, LogRead, LogScan, LogSummary, Sizes, Summary};
 
 use super::charts::{COLOURS, line_legend, palette, quantity, tooltip, with};
 use super::circumstances;
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn ecommerce_reads_like_the_paper() {
-        let site = tlsdyno_traffic::trace::make(&WorkloadSpec::Ecommerce { users: 100, seed: 1 }).unwrap();
+        let site = tlsdyno_workloads::make(&WorkloadSpec::Ecommerce { users: 100, seed: 1 }).unwrap();
         let text = text(&workload(&site.summary), Style::PLAIN);
         for line in [
             "hits          1,200",

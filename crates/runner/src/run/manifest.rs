@@ -14,7 +14,7 @@ use tlsdyno_record::model::{Experiment, WorkersModel, without_secrets};
 use tlsdyno_record::store::{LibraryUsed, Manifest, Warning};
 use tlsdyno_servers::Description;
 use tlsdyno_servers::library::version_of;
-use tlsdyno_traffic::trace::Summary;
+use tlsdyno_workloads::Summary;
 
 use super::testbed::{ServerUnderTest, Testbed};
 

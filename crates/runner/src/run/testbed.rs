@@ -26,7 +26,7 @@ use tlsdyno_record::model::{
 use tlsdyno_servers::{Instance, Library, RunDirectory, ServerSpec, tls_library};
 use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
 use tlsdyno_traffic::load::client;
-use tlsdyno_traffic::trace::{self, ServedWorkload};
+use tlsdyno_workloads::{self as workloads, ServedWorkload};
 
 use super::bound::preparing_most;
 use super::cpus::{self, Cpus, Placement};
@@ -93,7 +93,7 @@ impl Testbed {
         // Slices are shorter than what a user of many requests takes.
         let requests_alone = experiment.load.requests_are_alone() && hosts.iter().any(Option::is_some);
         if requests_alone {
-            site.workload = Arc::new(trace::requests_alone(&site.workload));
+            site.workload = Arc::new(workloads::requests_alone(&site.workload));
         }
         say("making certificates");
         let mut credentials = BTreeMap::new();
@@ -488,7 +488,7 @@ impl Testbed {
     /// Workload of a configuration: the common one, unless its server has another keep-alive time.
     fn workload(&self, index: usize) -> Arc<Workload> {
         match self.servers[index].model.tls.keep_alive_s {
-            Some(seconds) => Arc::new(trace::with_keep_alive(&self.site.workload, seconds)),
+            Some(seconds) => Arc::new(workloads::with_keep_alive(&self.site.workload, seconds)),
             None => Arc::clone(&self.site.workload),
         }
     }
@@ -528,10 +528,10 @@ fn counted_code() -> Handed {
 /// Makes the workload, and writes its files into `docroot` of this directory.
 pub fn make_site(workload: &WorkloadSpec, directory: &Path, say: &mut dyn FnMut(&str)) -> Result<ServedWorkload> {
     say("making the workload");
-    let site = trace::make(workload).context("failed to make the workload")?;
+    let site = workloads::make(workload).context("failed to make the workload")?;
     site.summary.notes().iter().for_each(|told| say(told));
     say("writing the document root");
-    trace::write_docroot(&site, &directory.join("docroot"))?;
+    workloads::write_docroot(&site, &directory.join("docroot"))?;
     Ok(site)
 }
 

@@ -14,8 +14,8 @@ use crate::model::workload::{HarSpec, NamesSpec, WorkloadSpec};
 use crate::report::document::Document;
 use crate::report::terminal::{self, Style};
 use crate::report::{html, workload};
-use crate::trace::flags::{ReplayArgs, Specweb99Args, WorkloadChoice};
-use crate::trace::{Summary, make, scan_log, write_docroot, write_log};
+use tlsdyno_workloads::flags::{ReplayArgs, Specweb99Args, WorkloadChoice};
+use tlsdyno_workloads::{Summary, make, scan_log, write_docroot, write_log};
 
 /// Look at, import and make workloads
 ///

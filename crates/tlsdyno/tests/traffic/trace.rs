@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use tlsdyno::model::ServerName;
 use tlsdyno::model::workload::{ReplaySpec, WorkloadSpec};
 use tlsdyno::servers::{self, ServerSpec};
-use tlsdyno::trace::{self, ServedWorkload};
+use tlsdyno::workloads::{self, ServedWorkload};
 use tlsdyno_engine::load::Object;
 
 fn semicomplete() -> PathBuf {
@@ -32,7 +32,7 @@ const LARGEST_BYTES: u64 = 100_000;
 /// The site of the real log without its large files.
 fn light_site() -> ServedWorkload {
     let spec = WorkloadSpec::Trace { path: semicomplete(), exclude: Vec::new(), replay: ReplaySpec::default() };
-    let mut site = trace::make(&spec).unwrap();
+    let mut site = workloads::make(&spec).unwrap();
     site.files.retain(|file| file.bytes <= LARGEST_BYTES);
     site
 }
@@ -181,7 +181,7 @@ fn ask_for_every_object(kind: ServerName) {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o711)).unwrap();
     let site = light_site();
     let docroot = place.path().join("docroot");
-    trace::write_docroot(&site, &docroot).unwrap();
+    workloads::write_docroot(&site, &docroot).unwrap();
     let paths: HashSet<&str> = site.files.iter().map(|file| file.path.as_str()).collect();
     let server = servers::start(&ServerSpec::new(kind, docroot), place.path()).unwrap();
     let mut stream = BufReader::new(TcpStream::connect(server.address()).unwrap());

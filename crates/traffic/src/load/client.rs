@@ -9,7 +9,7 @@ use tlsdyno_record::model::ClientModel;
 use tlsdyno_tls::ClientCertificate;
 
 use crate::load::values::Header;
-use crate::trace::ServedWorkload;
+use tlsdyno_workloads::ServedWorkload;
 
 pub fn header_lines(client: &ClientModel) -> Result<String> {
     let line = |text: &String| text.parse::<Header>().map(|header| header.line()).map_err(|what| anyhow!("{what}"));

@@ -20,7 +20,7 @@ use crate::load::options::{Options, effort};
 use crate::load::shape::Shape;
 use crate::load::url::Url;
 use crate::load::{client, redirects, urls};
-use crate::{network, trace};
+use crate::network;
 
 /// Most bytes of --body-file: it is kept in memory.
 const BODY_BYTES_MAX: u64 = 1 << 30;
@@ -128,13 +128,13 @@ fn requested(options: &Options, url: &Url, body_bytes: u64) -> Result<(Arc<Workl
     let workload = match &made {
         None => Arc::new(urls::workload(options, url, per_user, body_bytes)?),
         Some(spec) => {
-            let site = trace::make(spec)?;
+            let site = tlsdyno_workloads::make(spec)?;
             site.summary.tell();
             client::workload(&site, &options.header_lines())
         }
     };
     if made.is_none_or(|spec| spec.is_servers_own()) {
-        trace::changing::tell(&workload);
+        tlsdyno_workloads::changing::tell(&workload);
     }
     Ok((workload, per_user))
 }

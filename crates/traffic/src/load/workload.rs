@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_record::model::workload::{ClientField, HarSpec, NamesSpec, WorkloadSpec};
 
-use crate::trace::flags::{self, ReplayArgs, Specweb99Args, WorkloadChoice};
+use tlsdyno_workloads::flags::{self, ReplayArgs, Specweb99Args, WorkloadChoice};
 
 /// Places of a log that requests may get ahead of each other unless --window says otherwise: the value of Coarfa et al.
 /// 2006, section 2.2.2.

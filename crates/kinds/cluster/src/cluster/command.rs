@@ -13,7 +13,7 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_runner::kinds::flags::{FarArgs, NetworkArgs, RepeatArgs, ServerTlsArgs, TimeArgs};
 use tlsdyno_runner::kinds::perform::OutputArgs;
 use tlsdyno_runner::kinds::{AnyExperiment, find};
-use tlsdyno_traffic::trace::flags::WorkloadChoice;
+use tlsdyno_workloads::flags::WorkloadChoice;
 
 use crate::cluster::Clusters;
 use crate::cluster::file::{Cluster, ClusterExperiment, Traffic, default_workload};

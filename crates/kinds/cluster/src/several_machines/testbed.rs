@@ -26,7 +26,7 @@ use tlsdyno_servers::cpu::at_rest;
 use tlsdyno_servers::dispatcher::{self, Dispatcher};
 use tlsdyno_servers::{Instance, RunDirectory, ServerSpec};
 use tlsdyno_tls::{Config, Effort, Settings, StageSet};
-use tlsdyno_traffic::trace::ServedWorkload;
+use tlsdyno_workloads::ServedWorkload;
 
 use super::placement::Placement;
 

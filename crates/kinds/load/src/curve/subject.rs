@@ -18,7 +18,7 @@ use tlsdyno_traffic::load::url::Url;
 use tlsdyno_traffic::load::values::Reuse;
 use tlsdyno_traffic::load::warning::{hits_per_handshake_missed, missed_reuse};
 use tlsdyno_traffic::load::{diagnosis, sweep};
-use tlsdyno_traffic::trace;
+use tlsdyno_workloads::scan_log;
 
 use crate::LoggedReuse;
 use crate::curve::file::{Curve, CurvePlace, hits_per_handshake};
@@ -136,7 +136,7 @@ pub fn saturated(
 pub fn logged(curve: &Curve) -> Result<Option<LoggedReuse>> {
     let Some(path) = &curve.log else { return Ok(None) };
     let rules = ReplaySpec { client_field: curve.client_field, ..ReplaySpec::default() };
-    let scan = trace::scan_log(path, &curve.exclude, &rules)?;
+    let scan = scan_log(path, &curve.exclude, &rules)?;
     scan.read.tell(path);
     Ok(Some(LoggedReuse { path: path.display().to_string(), hits: scan.hits, reuse: scan.reuse }))
 }

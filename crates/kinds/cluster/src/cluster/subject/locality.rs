@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use tlsdyno_base::until::until;
 use tlsdyno_record::store::Locality;
 use tlsdyno_servers::growing_log::GrowingLog;
-use tlsdyno_traffic::trace::ServedWorkload;
+use tlsdyno_workloads::ServedWorkload;
 
 /// How long servers may take to log the last requests of a block.
 const LOGGED_WITHIN: Duration = Duration::from_secs(10);

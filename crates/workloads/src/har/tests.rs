@@ -1,7 +1,7 @@
 use tlsdyno_record::model::workload::{NamesSpec, SentMethod, WorkloadSpec};
 
 use super::*;
-use crate::trace::ServedWorkload;
+use crate::ServedWorkload;
 
 fn entry(url: &str, method: &str, status: u16, second: u32, bytes: u64) -> String {
     format!(

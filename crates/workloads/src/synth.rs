@@ -76,7 +76,7 @@ fn write_line(workload: &Workload, user: u32, request: &Request, at_s: i64, out:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{ServedWorkload, make};
+    use crate::{ServedWorkload, make};
     use tlsdyno_record::model::workload::{OrderSpec, WorkloadSpec};
 
     /// Writes the workload as a log and reads it back.

@@ -4,6 +4,13 @@
 //! the load process makes the same workload again from the same description. docs/WORKLOADS.md says what each workload
 //! is and where its numbers come from.
 
+#![forbid(unsafe_code)]
+// They panic where the reader has gone (`2>&1 | head -1`): `tell!` does not.
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+#[macro_use]
+extern crate tlsdyno_base;
+
 mod access_log;
 mod cdnow;
 pub mod changing;

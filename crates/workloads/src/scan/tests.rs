@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::trace;
+use crate::{make, scan_log};
 
 fn semicomplete() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tlsdyno/tests/data/semicomplete-access.log.gz")
@@ -9,7 +9,7 @@ fn semicomplete() -> PathBuf {
 
 fn scanned(path: &Path, exclude: &[&str], rules: &ReplaySpec) -> Result<LogScan> {
     let exclude: Vec<String> = exclude.iter().map(|text| (*text).to_owned()).collect();
-    trace::scan_log(path, &exclude, rules)
+    scan_log(path, &exclude, rules)
 }
 
 fn of_lines(lines: &[String], exclude: &[&str]) -> Result<LogScan> {
@@ -37,7 +37,7 @@ fn it_agrees_with_the_replay_on_the_real_log() {
                 exclude: exclude.iter().map(|text| (*text).to_owned()).collect(),
                 replay: rules,
             };
-            let replay = trace::make(&spec).unwrap().summary;
+            let replay = make(&spec).unwrap().summary;
             let log = replay.log.unwrap();
             assert_eq!((scan.read.lines, scan.hits, scan.users), (log.read.lines, replay.hits, replay.users));
             assert_eq!(scan.sessions, replay.sessions, "{lifetime:?}");

@@ -3,11 +3,11 @@
 use super::har::document;
 use super::{access_log, json_line, layout};
 
-#[path = "../../../../fuzz/src/trace/access_log.rs"]
+#[path = "../../../fuzz/src/trace/access_log.rs"]
 pub(super) mod access_log_target;
-#[path = "../../../../fuzz/src/corpus.rs"]
+#[path = "../../../fuzz/src/corpus.rs"]
 pub(crate) mod corpus;
-#[path = "../../../../fuzz/src/trace/har.rs"]
+#[path = "../../../fuzz/src/trace/har.rs"]
 mod har_target;
 
 #[test]
