@@ -8,6 +8,7 @@ use openssl::asn1::Asn1Time;
 use openssl::pkey::Id;
 use openssl::x509::X509;
 use tlsdyno_base::input;
+use tlsdyno_base::units::format_of;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Certificate {
@@ -60,7 +61,7 @@ impl Certificate {
         let root = if self.sends_root { ", with a root that clients have" } else { "" };
         let days = match self.days_left {
             ..0 => ", which has ended".to_owned(),
-            days => format!(", {days} days left"),
+            days => format!(", {} left", format_of(days as f64, "day")),
         };
         format!("{}, chain of {count}, {bytes} bytes{root}{days}", self.key)
     }

@@ -1,6 +1,7 @@
 //! What could be changed: what is tried, what is there already, and what cannot be told here.
 
 use anyhow::{Context, Result, ensure};
+use tlsdyno_base::units::format_of;
 use tlsdyno_installed::Facts;
 use tlsdyno_record::model::remedy::KEPT_S;
 use tlsdyno_record::model::{
@@ -446,7 +447,11 @@ fn remarks(reading: &Reading) -> Vec<Considered> {
     });
     let soon = reading.known_certificates().min_by_key(|of| of.days_left).filter(|of| of.days_left < SOON_DAYS);
     let renewal = soon.map(|of| {
-        let ends = if of.days_left < 0 { "has ended".to_owned() } else { format!("ends in {} days", of.days_left) };
+        let ends = if of.days_left < 0 {
+            "has ended".to_owned()
+        } else {
+            format!("ends in {}", format_of(of.days_left as f64, "day"))
+        };
         remark(RemedyId::Renewal, format!("the {} certificate {ends}", of.key))
     });
     [http2, workers, connections, renewal].into_iter().flatten().collect()

@@ -3,6 +3,7 @@
 
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
+use tlsdyno_base::units::format_of;
 use tlsdyno_record::model::remedy::{RULES, Rule};
 
 /// Suites up to TLS 1.2 of the profile *intermediate*.
@@ -17,7 +18,10 @@ pub(crate) fn all() -> Vec<(String, i64)> {
     let today = OffsetDateTime::now_utc().date();
     let rule = |Rule { name, published, source, compared }: &Rule| {
         let days = (today - Date::parse(compared, format_description!("[year]-[month]-[day]")).ok()?).whole_days();
-        Some((format!("By {name}, {published}: {source}, compared on {compared}, {days} days ago."), days))
+        Some((
+            format!("By {name}, {published}: {source}, compared on {compared}, {} ago.", format_of(days as f64, "day")),
+            days,
+        ))
     };
     RULES.into_iter().filter_map(rule).collect()
 }

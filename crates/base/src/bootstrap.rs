@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::distribution::{CONFIDENCE, normal_cdf, student_t_two_sided};
 use crate::random::SplitMix64;
 use crate::robust::{quantile, sorted, trimmed_each_end, trimmed_mean};
-use crate::units::{format_interval_with, never_minus_zero};
+use crate::units::{UNDECIDED, format_interval_with, never_minus_zero};
 
 /// Number of resamples for a report.
 pub const RESAMPLES: usize = 10_000;
@@ -99,9 +99,17 @@ impl Estimate {
         format_interval_with(self.low, self.high, format)
     }
 
-    /// The value with its interval as text, each number formatted by `format`.
+    /// The value with its interval as text, each number formatted by `format`: `412 [400, 424]`.
     pub fn with_interval(&self, format: impl Fn(f64) -> String) -> String {
-        format!("{} {}", never_minus_zero(format(self.value)), self.ends(&format))
+        self.in_unit("", format)
+    }
+
+    /// The same with a unit behind the value: `412 µs [400, 424]`. Without an interval no number is told.
+    pub fn in_unit(&self, unit: &str, format: impl Fn(f64) -> String) -> String {
+        match self.has_interval() {
+            true => format!("{}{unit} {}", never_minus_zero(format(self.value)), self.ends(&format)),
+            false => UNDECIDED.to_owned(),
+        }
     }
 
     /// Value and ends multiplied by a positive `factor`.
@@ -301,6 +309,17 @@ mod tests {
         assert!((got.value - 5.0).abs() < 1e-12);
         assert!((got.low - SCIPY_INTERVAL.0).abs() < 0.08, "{got:?}");
         assert!((got.high - SCIPY_INTERVAL.1).abs() < 1.0, "{got:?}");
+    }
+
+    #[test]
+    fn no_number_is_told_without_its_interval() {
+        let short = |value: f64| format!("{value:.0}");
+        let known = Estimate { value: 412.0, low: 400.0, high: 424.0 };
+        assert_eq!(known.with_interval(short), "412 [400, 424]");
+        assert_eq!(known.in_unit(" µs", short), "412 µs [400, 424]");
+        for open in [Estimate::without_interval(412.0), Estimate { high: f64::NAN, ..known }] {
+            assert_eq!([open.with_interval(short), open.in_unit(" µs", short)], ["undecided", "undecided"]);
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 /// What stands for a value that is not known.
 pub const NONE: &str = "–";
+/// What stands for an interval that cannot be told.
+pub const UNDECIDED: &str = "undecided";
 
 /// A whole number with its thousands set apart: `12,345`.
 pub fn format_count(count: u64) -> String {
@@ -56,7 +58,7 @@ pub fn format_percent(value: f64) -> String {
     if value.is_finite() { format!("{} %", format_tenths(value)) } else { NONE.to_owned() }
 }
 
-/// `[39.0, 43.1]`, or `[–]` where nothing can be said.
+/// `[39.0, 43.1]`, or `undecided` where nothing can be said.
 pub fn format_interval(low: f64, high: f64) -> String {
     format_interval_with(low, high, format_tenths)
 }
@@ -67,7 +69,7 @@ pub fn format_interval_with(low: f64, high: f64, format: impl Fn(f64) -> String)
         let [low, high] = [low, high].map(|end| never_minus_zero(format(end)));
         format!("[{low}, {high}]")
     } else {
-        format!("[{NONE}]")
+        UNDECIDED.to_owned()
     }
 }
 
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!([1_234.4, 12.34].map(format_rate), ["1,234 /s", "12.3 /s"]);
         assert_eq!([41.239, -0.04, f64::NAN].map(format_percent), ["41.2 %", "0.0 %", "–"]);
         assert_eq!(format_interval(39.04, 43.06), "[39.0, 43.1]");
-        assert_eq!(format_interval(f64::NEG_INFINITY, 3.0), "[–]");
+        assert_eq!(format_interval(f64::NEG_INFINITY, 3.0), "undecided");
         // Nothing is below nothing.
         assert_eq!(format_interval_with(-0.2, -0.0, |end| format!("{end:.0}")), "[0, 0]");
         assert_eq!([-0.001, -0.25].map(format_short), ["0", "-0.25"]);

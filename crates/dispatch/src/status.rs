@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
+use tlsdyno_base::foreign::of_label;
 use tlsdyno_engine::dispatch::counters::{BackendCounts, LoopCounts};
 use tlsdyno_engine::dispatch::table::Table;
 use tlsdyno_engine::dispatch::{Phase, Policy, Shared};
@@ -188,8 +189,7 @@ pub fn prometheus(shared: &Shared, status: &Status) -> String {
     let help = "Kinds of tickets that seem to begin with no key name.";
     metric("unlearnable_ticket_kinds", "gauge", help, &mut one(kinds));
     let mut of_backends = |name: &str, kind: &str, help: &str, value: fn(&BackendStatus) -> u64| {
-        let escaped = |name: &str| name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let labelled = |of: &BackendStatus| (format!("{{backend=\"{}\"}}", escaped(&of.name)), value(of));
+        let labelled = |of: &BackendStatus| (format!("{{backend=\"{}\"}}", of_label(&of.name)), value(of));
         metric(&format!("backend_{name}"), kind, help, &mut status.backends.iter().map(labelled));
     };
     of_backends("up", "gauge", "Whether the backend is taken for up.", |of| of.up.into());

@@ -152,7 +152,7 @@ pub(crate) fn answer(plan: &Plan<'_>) -> String {
 }
 
 fn rate_told(of: Estimate) -> String {
-    format!("{} hits/s {}", format_quantity(of.value), of.ends(format_quantity))
+    of.in_unit(" hits/s", format_quantity)
 }
 
 pub(crate) fn document(plan: &Plan<'_>) -> Document {
@@ -269,9 +269,8 @@ fn half_points(plan: &Plan<'_>) -> Section {
         100.0 * tlsdyno_stats::papers::mraz_half(handshakes)
     });
     let told = format!(
-        "Half serving point of one server (Mraz et al. 2002): at {} % reuse {} it does half of what plain HTTP does.",
-        format_tenths(half.value),
-        half.ends(format_tenths)
+        "Half serving point of one server (Mraz et al. 2002): at {} of reuse it does half of what plain HTTP does.",
+        half.in_unit(" %", format_tenths)
     );
     Section::titled("half", "").text(told)
 }

@@ -329,8 +329,8 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     let measured = rounds.measured();
     let asks = record.kind_part.of::<Experiment>().map(Experiment::asks);
     let compares = matches!(asks, Some(Question::Costs | Question::Libraries | Question::Machines(_)));
-    if (1..FEW_ROUNDS).contains(&rounds.compared()) && compares {
-        warnings.push(few_rounds(rounds.compared()));
+    if rounds.compared() > 0 && compares {
+        warnings.extend(few_rounds(record, rounds.compared()));
     }
     if let Some(as_is) = rounds.find(&Role::AsIs) {
         for (index, configuration) in
@@ -374,12 +374,23 @@ fn derived_warnings(record: &Record, rounds: &Rounds, shares: &Shares) -> Vec<Wa
     warnings
 }
 
-pub fn few_rounds(rounds: u32) -> Warning {
+/// Warns of fewer rounds than decide anything; `None` with as many.
+pub fn few_rounds(record: &Record, rounds: u32) -> Option<Warning> {
     let what = format!(
-        "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and no share is called resolved",
+        "only {rounds} complete {}: an interval from fewer than 5 is a rough guess, and nothing is called resolved",
         if rounds == 1 { "round" } else { "rounds" }
     );
-    Warning::new("few_rounds", what).with_remedy("Measure longer (--time).")
+    let warning = Warning::new("few_rounds", what).with_remedy(time_for(record, rounds, FEW_ROUNDS));
+    (rounds < FEW_ROUNDS).then_some(warning)
+}
+
+/// Says how long to measure for `wanted` rounds or sweeps, by the time that those took which were measured.
+pub fn time_for(record: &Record, measured: u32, wanted: u32) -> String {
+    let begun_ns = record.blocks.iter().map(|block| block.started_ns).min().unwrap_or(0);
+    let ended_ns = record.blocks.iter().map(|block| block.started_ns + block.elapsed_ns).max().unwrap_or(0);
+    // One more, for the bound cuts the last one.
+    let needed_s = (ended_ns - begun_ns) as f64 / 1e9 * f64::from(wanted + 1) / f64::from(measured.max(1));
+    format!("Measure longer: --time {:.0} or more.", 10.0 * (needed_s / 10.0).ceil().max(1.0))
 }
 
 /// Warns that stages have no share of their own, so that this one includes their cost.

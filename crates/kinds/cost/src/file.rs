@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Deserializer, Serialize};
 use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
-use tlsdyno_record::model::{Measure, OnLoss, WorkersModel};
+use tlsdyno_record::model::{Measure, OnLoss, WorkersModel, without_secrets};
 
 use crate::LABELS;
 
@@ -133,6 +133,20 @@ impl CostExperiment {
 }
 
 impl Cost {
+    /// As a record keeps it, which may be given to others.
+    pub fn without_secrets(&self) -> Cost {
+        let hide = |text: &Option<String>| text.as_deref().map(without_secrets);
+        let hide_all = |texts: &[String]| texts.iter().map(|text| without_secrets(text)).collect();
+        Cost {
+            url: without_secrets(&self.url),
+            against: hide_all(&self.against),
+            plain_url: hide(&self.plain_url),
+            server_command: hide(&self.server_command),
+            pages: hide_all(&self.pages),
+            ..self.clone()
+        }
+    }
+
     /// URLs of servers that are already running.
     pub fn urls(&self) -> impl Iterator<Item = &String> {
         Some(&self.url).filter(|url| !url.is_empty()).into_iter().chain(&self.against)

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_base::units::{NONE, format_bytes, format_count, format_micros, format_of, format_quantity};
+use tlsdyno_base::units::{UNDECIDED, format_bytes, format_count, format_micros, format_of, format_quantity};
 use tlsdyno_base::verdict::Direction;
 use tlsdyno_record::store::Record;
 use tlsdyno_report::charts::{COLOURS, names, palette, quantity, tooltip, with};
@@ -70,7 +70,7 @@ pub fn answer(summary: &CostSummary) -> String {
 }
 
 fn told(of: &Estimate) -> String {
-    format!("{} µs {}", format_micros(of.value), of.ends(format_micros))
+    of.in_unit(" µs", format_micros)
 }
 
 fn alone(server: &ServerCost) -> String {
@@ -97,12 +97,15 @@ fn alone(server: &ServerCost) -> String {
 
 /// For a headline: impossible numbers become bounds.
 fn known(part: &PartCost) -> String {
-    let ends = if part.cost_ns.half_width().is_finite() { part.cost_ns.ends(format_micros) } else { NONE.to_owned() };
-    if is_known(&part) { told(&part.cost_ns) } else { format!("an undecided amount ({ends} µs)") }
+    match (is_known(&part), part.cost_ns.has_interval()) {
+        (true, _) => told(&part.cost_ns),
+        (false, true) => format!("an {UNDECIDED} amount ({} µs)", part.cost_ns.ends(format_micros)),
+        (false, false) => format!("an {UNDECIDED} amount"),
+    }
 }
 
 fn is_known(part: &&PartCost) -> bool {
-    part.cost_ns.half_width().is_finite() && part.cost_ns.direction() == Direction::Bigger
+    part.cost_ns.direction() == Direction::Bigger
 }
 
 fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost) -> String {
@@ -115,7 +118,12 @@ fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost
             format!("{}'s {part} costs {} less than {}'s.", second.label, told(&less), first.label)
         }
         Direction::Undecided => {
-            format!("Their {part} could not be told apart: {} µs more in {}.", more.ends(format_micros), second.label)
+            let told = if more.has_interval() {
+                format!(": {} µs more in {}", more.ends(format_micros), second.label)
+            } else {
+                String::new()
+            };
+            format!("Their {part} could not be told apart{told}.")
         }
     }
 }
@@ -138,11 +146,8 @@ fn beside_others(summary: &CostSummary, first: &ServerCost) -> Option<String> {
 fn at_rate(summary: &CostSummary, server: &ServerCost) -> Option<String> {
     let (requests, connections) = (summary.rate_per_s?, summary.connections_per_s?);
     let server = Some(server).filter(|server| server.is_cpu())?;
-    let cpus = |of: Estimate, rate: f64| {
-        let of = of.scaled(rate / 1e9);
-        let format = |cpus: f64| format!("{cpus:.2}");
-        format!("{} {} CPUs", format(of.value), of.ends(format))
-    };
+    let cpus =
+        |of: Estimate, rate: f64| format!("{} CPUs", of.scaled(rate / 1e9).with_interval(|cpus| format!("{cpus:.2}")));
     let full = cpus(server.part(&FULL).filter(is_known)?.cost_ns, connections);
     let kept = requests - connections;
     let next = server.part(&PartId::Next(None, String::new())).filter(is_known).filter(|_| kept > 0.0);

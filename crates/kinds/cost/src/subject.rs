@@ -22,7 +22,7 @@ use crate::file::{Cost, CostExperiment, resolved};
 use crate::pilot::{SLOW, Target};
 use crate::server::Server;
 use crate::steps::Step;
-use crate::{CostRecord, LABELS};
+use crate::{CostRecord, LABELS, Measured};
 
 /// Minimum number of connections of a slice: the first one after a rest is dearer than the others.
 const CONNECTIONS_LEAST: u32 = 4;
@@ -96,9 +96,12 @@ impl<'a> Outside<'a> {
             }
         }
         describe(record, &targets);
-        let servers = targets.iter().map(|target| target.measured.clone()).collect();
-        let mut kept = experiment.clone();
-        kept.cost.server_command = kept.cost.server_command.as_deref().map(without_secrets);
+        let mut servers: Vec<Measured> = targets.iter().map(|target| target.measured.clone()).collect();
+        for Step { name, id, .. } in servers.iter_mut().flat_map(|of| &mut of.steps) {
+            [name, &mut id.page].into_iter().for_each(|text| *text = without_secrets(text));
+        }
+        let mut kept = CostExperiment { question: without_secrets(&experiment.question), ..experiment.clone() };
+        kept.cost = kept.cost.without_secrets();
         record.kind_part = KindPart::from(CostRecord { experiment: kept, servers });
         Ok(Outside { targets, steps, sweeps: 0, stop })
     }

@@ -6,6 +6,7 @@ use tlsdyno_base::bootstrap::{Column, Estimate};
 use tlsdyno_record::store::{Record, Warning};
 use tlsdyno_stats::Metric;
 use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::summary::few_rounds;
 use tlsdyno_tls::Version;
 use tlsdyno_traffic::network::certificate::Certificate;
 
@@ -95,7 +96,7 @@ impl CostSummary {
             rate_per_s: of.experiment.cost.rate_per_s,
             connections_per_s: of.experiment.cost.connections_per_s(),
             rounds: rounds.told(),
-            warnings: record.warnings.clone(),
+            warnings: record.warnings.iter().cloned().chain(few_rounds(record, rounds.told())).collect(),
         })
     }
 }

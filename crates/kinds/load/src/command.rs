@@ -17,7 +17,7 @@ use tlsdyno_base::{interrupt, open_files};
 use tlsdyno_engine::load::{ErrorKind, Outcome, Plan};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::ChangeLimit;
-use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_record::model::{Measure, WorkersModel, without_secrets};
 use tlsdyno_record::store::load_run::{Asked, Summary};
 use tlsdyno_record::store::{Record, Warning};
 use tlsdyno_stats::compared::verdict;
@@ -397,7 +397,7 @@ pub(super) fn summed_up(
     let warnings = warnings(&outcome, sent, &asked, strict);
     let effort = sent.offered.is_some().then(|| options::effort(options).to_string());
     let told = warnings.iter().map(Warning::to_string).collect();
-    (warnings, Summary::of(text.to_owned(), effort, asked, outcome, told))
+    (warnings, Summary::of(without_secrets(text), effort, asked, outcome, told))
 }
 
 /// Ends the record and prints where it is. A failure to keep it does not change the exit code: the result was printed.

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_record::model::{Measure, ServerName, Tls, WorkersModel};
+use tlsdyno_record::model::{Measure, ServerName, Tls, WorkersModel, without_secrets, without_value};
 
 use crate::curve::file::Curve;
-use tlsdyno_runner::run::manifest;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,6 +82,9 @@ impl fmt::Display for FlagValue {
     }
 }
 
+/// The flag whose values no record keeps.
+const HEADER: &str = "header";
+
 /// The key of `[sweep]` that is not a flag: sizes of the object of `[server]`, bytes.
 pub const SIZES: &str = "object_bytes";
 
@@ -101,13 +103,12 @@ impl LoadExperiment {
     #[must_use]
     pub fn without_secrets(&self) -> LoadExperiment {
         let mut kept = self.clone();
-        let swept = kept.sweep.get_mut("header").into_iter().flatten();
-        for value in kept.load.get_mut("header").into_iter().chain(swept) {
-            let mut words = ["--header".to_owned(), value.to_string()];
-            manifest::hide_headers(&mut words);
-            *value = FlagValue::Text(std::mem::take(&mut words[1]));
+        let swept = kept.sweep.get_mut(HEADER).into_iter().flatten();
+        for value in kept.load.get_mut(HEADER).into_iter().chain(swept) {
+            *value = FlagValue::Text(without_value(&value.to_string()));
         }
-        kept
+        let (question, url) = (without_secrets(&self.question), without_secrets(&self.url));
+        LoadExperiment { question, url, against: self.against.as_deref().map(without_secrets), ..kept }
     }
 
     /// The last flag of the sweep changes fastest.
@@ -124,6 +125,11 @@ impl LoadExperiment {
         let told = |(name, value): &(&String, &FlagValue)| match value {
             FlagValue::Switch(true) => (*name).clone(),
             FlagValue::Switch(false) => format!("not {name}"),
+            // Names stand in the record: without the value a number tells headers apart.
+            value if *name == HEADER => {
+                let at = self.sweep[HEADER].iter().position(|swept| swept == *value).unwrap_or(0);
+                format!("{name} {} ({})", without_value(&value.to_string()), at + 1)
+            }
             value => format!("{name} {value}"),
         };
         let name = swept.iter().map(told).collect::<Vec<_>>().join(", ");
@@ -149,16 +155,21 @@ mod tests {
     #[test]
     fn values_of_headers_are_not_kept() {
         let text = |text: &str| FlagValue::Text(text.to_owned());
-        let swept = ["X-A: hunter2", "X-B: hunter2"].map(text).to_vec();
+        let swept = ["X-A: hunter2", "X-A: hunter3"].map(text).to_vec();
         let experiment = LoadExperiment {
             load: [("header".to_owned(), text("Authorization: hunter2")), ("reuse".to_owned(), text("80%"))].into(),
             sweep: [("header".to_owned(), swept)].into(),
+            url: "https://a/?token=hunter2".to_owned(),
             ..LoadExperiment::default()
         };
         let kept = experiment.without_secrets();
         assert_eq!(kept.load["header"], text("Authorization: …"));
         assert_eq!(kept.load["reuse"], text("80%"));
-        assert_eq!(kept.sweep["header"], ["X-A: …", "X-B: …"].map(text));
+        assert_eq!(kept.sweep["header"], ["X-A: …", "X-A: …"].map(text));
+        assert_eq!(kept.url, "https://a/?token=…");
+        let points = experiment.points();
+        assert_eq!(points[1].name, "header X-A: … (2)");
+        assert!(points[1].flags.contains(&"--header=X-A: hunter3".to_owned()), "{points:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tlsdyno_base::units::{
-    NONE, format_binary_bytes, format_count, format_duration, format_percent, format_quantity, format_tenths,
+    NONE, UNDECIDED, format_binary_bytes, format_count, format_duration, format_percent, format_quantity, format_tenths,
 };
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
@@ -71,8 +71,10 @@ pub fn answer(summary: &LoadSummary) -> String {
     };
     let at = if summary.points.len() > 1 { format!(", at {}", best.name) } else { String::new() };
     let most = if summary.points.len() > 1 { "At most " } else { "" };
-    let rate = best.hits_per_second;
-    format!("{most}{} hits/s {}{at}.", format_quantity(rate.value), rate.ends(format_quantity))
+    match best.hits_per_second.has_interval() {
+        true => format!("{most}{}{at}.", best.hits_per_second.in_unit(" hits/s", format_quantity)),
+        false => format!("How many hits/s it serves{at} is {UNDECIDED}."),
+    }
 }
 
 /// Size at which data cost as much as the connection, in a sentence.

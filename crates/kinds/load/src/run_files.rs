@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use tlsdyno_base::foreign::of_label;
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
 
@@ -54,7 +55,7 @@ fn form(path: &Path) -> Result<Form> {
 /// The text format of Prometheus, version 0.0.4, for a textfile collector or a push gateway: base units are seconds.
 fn prometheus(summary: &Summary) -> String {
     let mut out = String::new();
-    let url = summary.url.replace('\\', "\\\\").replace('"', "\\\"");
+    let url = of_label(&summary.url);
     let mut metric = |name: &str, help: &str, values: &[(String, f64)]| {
         let _ = writeln!(out, "# HELP tlsdyno_load_{name} {help}\n# TYPE tlsdyno_load_{name} gauge");
         for (labels, value) in values {

@@ -12,6 +12,7 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::{interrupt, listening, open_files};
 use tlsdyno_engine::load::{self, HeldSessions, Outcome, Pacing, Plan as EnginePlan, Rate, Until};
 use tlsdyno_record::model::job::Timed;
+use tlsdyno_record::model::without_secrets;
 use tlsdyno_record::model::{Network, OnLoss};
 use tlsdyno_record::store::load_run::{Asked, Summary};
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Manifest, Record, Store, StoreError, Warning};
@@ -63,11 +64,12 @@ pub struct Runs(Record);
 
 impl Runs {
     pub fn begin(question: String, url: &str) -> Runs {
-        let mut record = Record::begun_now(&question, 0);
+        let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
+        let experiment = experiment.without_secrets();
+        let mut record = Record::begun_now(&experiment.question, 0);
         record.manifest.seeds.clear();
         manifest::describe_machine(&mut record.manifest);
-        record.manifest.server_name = url.to_owned();
-        let experiment = LoadExperiment { question, url: url.to_owned(), ..LoadExperiment::default() };
+        record.manifest.server_name.clone_from(&experiment.url);
         record.kind_part = KindPart::from(LoadRecord { experiment, ..LoadRecord::default() });
         Runs(record)
     }
@@ -368,7 +370,7 @@ fn started(
 
 /// Describes the target of the load in the manifest.
 fn describe(manifest: &mut Manifest, experiment: &LoadExperiment, started: Option<&Started>) {
-    manifest.server_name = experiment.url.clone();
+    manifest.server_name = without_secrets(&experiment.url);
     if let (Some(started), Some(server)) = (started, &experiment.server) {
         manifest::describe_server(manifest, started.instance.description());
         manifest.server_name = server.kind.to_string();

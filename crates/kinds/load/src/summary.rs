@@ -112,7 +112,9 @@ impl LoadSummary {
         let log = LogOnCurve::of(record, &curves);
         let against =
             if load.experiment.against.is_some() { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
-        let (rounds, warnings) = (summary.rounds, record.warnings.clone());
+        let rounds = summary.rounds;
+        let few = if load.runs.is_empty() { summary::few_rounds(record, rounds) } else { None };
+        let warnings = record.warnings.iter().cloned().chain(few).collect();
         let crossing = Crossing::of(record);
         Ok(LoadSummary { points, surges_full_per_second, curves, log, against, crossing, rounds, warnings })
     }

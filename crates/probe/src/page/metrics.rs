@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use tlsdyno_base::foreign::of_label;
+
 use crate::round::{Resumption, Round, Visit};
 use crate::store::Tally;
 
@@ -139,8 +141,7 @@ fn facts(round: &Round) -> Vec<(&'static str, String)> {
 }
 
 fn label(name: &str, value: &str) -> String {
-    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    format!("{name}=\"{value}\"")
+    format!("{name}=\"{}\"", of_label(value))
 }
 
 /// The text; `None`: the store cannot be read.

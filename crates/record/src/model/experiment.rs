@@ -118,7 +118,11 @@ impl Experiment {
     pub fn without_secrets(&self) -> Experiment {
         let mut configurations = self.configurations.clone();
         configurations.iter_mut().for_each(|of| of.server_command = of.server_command.as_deref().map(without_secrets));
-        Experiment { server: self.server.without_secrets(), configurations, ..self.clone() }
+        let mut kept = Experiment { server: self.server.without_secrets(), configurations, ..self.clone() };
+        if let WorkloadSpec::Paths { paths, .. } = &mut kept.workload {
+            paths.iter_mut().for_each(|path| *path = without_secrets(path));
+        }
+        kept
     }
 
     /// The configurations of `ablate`: the untouched server, for each method each of the stages and all of them, and

@@ -45,7 +45,7 @@ pub use policy::Policy;
 pub use question::Question;
 pub use questions::{ComparisonModel, RemedyModel, ShareClaimModel, ShareModel};
 pub use remedy::RemedyId;
-pub use secrets::without_secrets;
+pub use secrets::{without_secrets, without_value};
 pub use server::{ClientModel, Server, ServerName};
 pub use sessions::{SessionCache, TicketKeys};
 pub use tls::{Tls, TlsChange};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use tlsdyno_tls::named;
 
-use super::without_secrets;
+use super::{without_secrets, without_value};
 
 /// The server under test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,8 +69,7 @@ impl ClientModel {
     /// These settings without the values of headers: they may be passwords, and a record may be given to others.
     #[must_use]
     pub fn without_secrets(&self) -> ClientModel {
-        let named = |header: &String| format!("{}: …", header.split(':').next().unwrap_or_default());
-        ClientModel { headers: self.headers.iter().map(named).collect(), ..self.clone() }
+        ClientModel { headers: self.headers.iter().map(|header| without_value(header)).collect(), ..self.clone() }
     }
 }
 

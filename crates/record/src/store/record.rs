@@ -18,6 +18,7 @@ use super::calibration::Calibration;
 use super::kind_part::KindPart;
 use super::profile::ProfileBlock;
 use super::warning::Warning;
+use crate::model::without_secrets;
 
 /// Version of the JSON form of a record and of the printed results; it changes when the meaning of a field changes.
 pub const FORMAT: u32 = 1;
@@ -65,7 +66,7 @@ impl Record {
             id: String::new(),
             created_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             finished: false,
-            question: question.to_owned(),
+            question: without_secrets(question),
             manifest: Manifest { seeds, ..Manifest::default() },
             configurations: Vec::new(),
             blocks: Vec::new(),
@@ -227,7 +228,7 @@ impl Configuration {
     /// A configuration without no-ops that has a server of its own, with the checks that it passed.
     pub fn setting(name: impl Into<String>, tls: bool, passed: Vec<String>) -> Configuration {
         Configuration {
-            name: name.into(),
+            name: without_secrets(&name.into()),
             noop: StageSet::NONE,
             role: Role::Setting,
             tls,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::without_secrets;
+
 /// Codes of warnings that somebody asks for. The others stand where their warnings are built.
 pub mod code {
     /// Requests failed.
@@ -34,9 +36,9 @@ pub struct Warning {
 }
 
 impl Warning {
-    /// A warning without a remedy.
+    /// A warning without a remedy. It may name what a log asks for or what others run: secrets are left out.
     pub fn new(code: &str, what: impl Into<String>) -> Warning {
-        Warning { code: code.to_owned(), what: what.into(), remedy: None }
+        Warning { code: code.to_owned(), what: without_secrets(&what.into()), remedy: None }
     }
 
     /// This warning with what to do.

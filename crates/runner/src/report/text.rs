@@ -1,6 +1,8 @@
 //! Stages, shares and ratios in words. Records never hold these, only reports do.
 
-use tlsdyno_base::units::{format_duration, format_interval, format_interval_with, format_percent, format_tenths};
+use tlsdyno_base::units::{
+    UNDECIDED, format_duration, format_interval, format_interval_with, format_percent, format_tenths,
+};
 pub use tlsdyno_report::document::capitalised;
 use tlsdyno_stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use tlsdyno_stats::statement::{Difference, Lies};
@@ -45,7 +47,10 @@ pub fn loaded_label(loaded: Loaded) -> &'static str {
 
 /// `41.2 % [39.0, 43.1]`.
 pub fn share_with_interval(share: &Share) -> String {
-    [share_number(share), share_interval(share)].join(" ").trim_end().to_owned()
+    match share.part() == PartOfWhole::NotKnown || share.estimate().has_interval() {
+        true => [share_number(share), share_interval(share)].join(" ").trim_end().to_owned(),
+        false => UNDECIDED.to_owned(),
+    }
 }
 
 /// `41.2 %`; a bound, or `not known`, in place of an impossible number.
@@ -81,7 +86,7 @@ pub fn signed_duration(nanoseconds: f64) -> String {
 
 /// `0.2 % [-0.1, 0.5]`.
 pub fn difference_with_interval(difference: &Difference) -> String {
-    format!("{} {}", format_percent(difference.percent), format_interval(difference.low, difference.high))
+    difference.estimate().in_unit(" %", format_tenths)
 }
 
 /// `1.44` and `[1.40, 1.48]`, with the sign of a bound where the client was the limit.
@@ -92,13 +97,19 @@ pub fn ratio_columns(ratio: &Ratio) -> [String; 2] {
 
 /// `1.44 [1.40, 1.48] times`.
 pub fn ratio_times(ratio: &Ratio) -> String {
-    ratio_columns(ratio).join(" ") + " times"
+    match ratio.estimate().has_interval() {
+        true => ratio_columns(ratio).join(" ") + " times",
+        false => format!("an {UNDECIDED} number of times"),
+    }
 }
 
 /// `+44 % [+40, +48]`, what the ratio adds.
 pub fn ratio_gain(ratio: &Ratio) -> String {
     let gain = |times: f64| format!("{:+.0}", 100.0 * (times - 1.0)).replace("-0", "0").replace("+0", "0");
-    format!("{}{} % {}", bound_sign(ratio), gain(ratio.times), format_interval_with(ratio.low, ratio.high, gain))
+    match ratio.estimate().in_unit(" %", gain) {
+        told if ratio.estimate().has_interval() => bound_sign(ratio).to_owned() + &told,
+        undecided => undecided,
+    }
 }
 
 /// `21.3 [20.9, 21.7]`: the ratio in per cent, without the sign.

@@ -10,7 +10,7 @@ use openssl::x509::X509;
 use tlsdyno_base::exchange::Answer;
 use tlsdyno_base::units::{format_binary_bytes, format_count};
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{Experiment, WorkersModel, without_secrets};
+use tlsdyno_record::model::{Experiment, WorkersModel, without_secrets, without_value};
 use tlsdyno_record::store::{LibraryUsed, Manifest, Warning};
 use tlsdyno_servers::Description;
 use tlsdyno_servers::library::version_of;
@@ -128,14 +128,10 @@ fn certificate_text(chain: &[Vec<u8>]) -> Option<String> {
 
 /// Removes the values of headers and secrets from a command line: a record may be given to others.
 pub fn hide_headers(arguments: &mut [String]) {
-    let named = |text: &str| match text.split_once(':') {
-        Some((name, _)) if !text.starts_with('@') => format!("{name}: …"),
-        _ => text.to_owned(),
-    };
     let mut is_header = false;
     for argument in arguments {
         if is_header {
-            *argument = named(argument);
+            *argument = without_value(argument);
             is_header = false;
             continue;
         }
@@ -144,9 +140,9 @@ pub fn hide_headers(arguments: &mut [String]) {
         let header = short.and_then(|rest| rest.split_once('H'));
         is_header = argument == "--header" || header.is_some_and(|(_, value)| value.is_empty());
         if let Some(value) = argument.strip_prefix("--header=") {
-            *argument = format!("--header={}", named(value));
+            *argument = format!("--header={}", without_value(value));
         } else if let Some((flags, value)) = header {
-            *argument = format!("-{flags}H{}", named(value));
+            *argument = format!("-{flags}H{}", without_value(value));
         } else {
             *argument = without_secrets(argument);
         }

@@ -83,7 +83,8 @@ fn identity(process: &ProcessStat) -> (u32, u64) {
     (process.pid, process.started_ticks)
 }
 
-/// A process's program without its directory, and the beginning of its arguments; its name where it has none.
+/// A process's program without its directory, and its arguments before the first option, for options may be secrets;
+/// its name where it has none.
 fn title_of(pid: u32) -> String {
     const LETTERS_MAX: usize = 40;
     let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
@@ -92,8 +93,8 @@ fn title_of(pid: u32) -> String {
     let (program, arguments) = line.split_once(' ').unwrap_or((&line, ""));
     // A process may call itself what it likes, as `nginx: worker process` does.
     let program = if program.starts_with('/') { program.rsplit('/').next().unwrap_or(program) } else { program };
-    let title = format!("{program} {arguments}");
-    let title = if program.is_empty() { name } else { title };
+    let title = [program].into_iter().chain(arguments.split(' ').take_while(|word| !word.starts_with('-')));
+    let title = if program.is_empty() { name } else { title.collect::<Vec<_>>().join(" ") };
     let title = if title.trim().is_empty() { "a process that has ended".to_owned() } else { title };
     title.trim().chars().take(LETTERS_MAX).collect::<String>().trim_end().to_owned()
 }

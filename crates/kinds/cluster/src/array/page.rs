@@ -5,7 +5,9 @@ mod chart;
 mod checks;
 mod keys;
 
-use tlsdyno_base::units::{NONE, format_duration, format_micros, format_percent, format_quantity, format_tenths};
+use tlsdyno_base::units::{
+    NONE, UNDECIDED, format_duration, format_micros, format_percent, format_quantity, format_tenths,
+};
 use tlsdyno_record::store::{Configuration, Record};
 use tlsdyno_report::rows::Rows;
 use tlsdyno_runner::report::circumstances::{self, server_text};
@@ -100,9 +102,9 @@ pub fn answer(summary: &ArraySummary) -> String {
         return "Plain HTTP was not measured, so that half of it is not known.".to_owned();
     };
     let bound = if plain.client_bound { "at least " } else { "" };
-    let hits = match plain.hits_per_second.half_width().is_finite() {
+    let hits = match plain.hits_per_second.has_interval() {
         true => format!("{bound}{} pages/s", format_quantity(plain.hits_per_second.value)),
-        false => "undecided pages/s".to_owned(),
+        false => format!("{UNDECIDED} pages/s"),
     };
     let points = summary.lines.iter().filter_map(|line| Some((line, line.half_serving_point.as_ref()?)));
     let points: Vec<String> = points.map(|(line, half)| reached(line, half)).collect();
@@ -160,14 +162,17 @@ fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
 }
 
 fn percent(found: Estimate) -> String {
-    match found.half_width().is_finite() {
-        true => format!("{} {}", format_percent(found.value), found.ends(format_tenths)),
-        false => "an undecided reuse".to_owned(),
+    match found.has_interval() {
+        true => found.in_unit(" %", format_tenths),
+        false => format!("an {UNDECIDED} reuse"),
     }
 }
 
 fn value(found: Option<Estimate>) -> String {
-    found.map_or(NONE.to_owned(), |found| format_percent(found.value))
+    found.map_or(NONE.to_owned(), |found| match found.has_interval() {
+        true => format_percent(found.value),
+        false => UNDECIDED.to_owned(),
+    })
 }
 
 fn lines(summary: &ArraySummary) -> Section {
@@ -178,9 +183,9 @@ fn lines(summary: &ArraySummary) -> Section {
     let rows = Rows::new(&summary.lines)
         .words("", |line| line.name.clone())
         .number("half at", |line| value(by_time(line)))
-        .interval(format_tenths, by_time)
+        .interval(format_tenths, |line| by_time(line).filter(Estimate::has_interval))
         .number("by model", |line| value(by_costs(line)))
-        .interval(format_tenths, by_costs)
+        .interval(format_tenths, |line| by_costs(line).filter(Estimate::has_interval))
         .number("by lines", |line| value(by_lines(line)))
         .number("full/s there", |line| full(line).map_or(NONE.to_owned(), format_quantity))
         .number("all from", |line| value(line.all_from_percent));
@@ -192,9 +197,8 @@ fn lines(summary: &ArraySummary) -> Section {
     ];
     notes.extend(summary.plain.iter().map(|plain| {
         format!(
-            "Plain HTTP: {} pages/s {}; the transaction server's own cost makes {}.",
-            format_quantity(plain.hits_per_second.value),
-            plain.hits_per_second.ends(format_quantity),
+            "Plain HTTP: {} pages/s; the transaction server's own cost makes {}.",
+            plain.hits_per_second.with_interval(format_quantity),
             format_quantity(summary.pages_per_second())
         )
     }));
@@ -226,11 +230,10 @@ fn theory_note(line: &ArrayLine) -> Option<String> {
     let theory = line.theory.as_ref()?;
     let handshake = theory.requests_per_handshake;
     Some(format!(
-        "{} by theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h): h = {} {} pages, half at 1 − 1/h = {}.",
+        "{} by theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h): h = {} pages, half at 1 − 1/h = {}.",
         line.name,
-        format_quantity(handshake.value),
-        handshake.ends(format_quantity),
-        format_percent(theory.half_percent.value)
+        handshake.with_interval(format_quantity),
+        theory.half_percent.in_unit(" %", format_tenths)
     ))
 }
 
@@ -246,7 +249,9 @@ fn levels(summary: &ArraySummary) -> Section {
         .interval(format_quantity, |(_, level)| Some(level.hits_per_second))
         .number("by model", |(_, level)| level.by_costs_hits_per_second.map_or(NONE.to_owned(), format_quantity))
         .number("full/s", |(_, level)| format_quantity(level.full_per_second))
-        .number("accepted", |(_, level)| value(level.accepted_percent_of_offered))
+        .number("accepted", |(_, level)| {
+            level.accepted_percent_of_offered.map_or(NONE.to_owned(), |of| format_percent(of.value))
+        })
         .number("CPU of quota", |(_, level)| format_percent(level.busy_percent))
         .on(Medium::Page, |rows| {
             rows.number("fullest", |(_, level)| format_percent(level.fullest_percent))

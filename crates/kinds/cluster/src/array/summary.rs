@@ -10,6 +10,7 @@ use tlsdyno_stats::bootstrap::estimate_column;
 use tlsdyno_stats::reuse::{Costs, Fit, HalfServingPoint, Limit, Point, Theory};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::scoreboard::{Claim, Ours, Unit};
+use tlsdyno_stats::summary::few_rounds;
 use tlsdyno_stats::{Estimate, Metric, Ratio};
 
 use crate::array::file::{ArrayExperiment, ArrayPlace, PLAIN_HTTP, PageCost, Spread};
@@ -148,7 +149,7 @@ impl ArraySummary {
             models: Vec::new(),
             claims: Vec::new(),
             rounds: rounds.measured(),
-            warnings: record.warnings.clone(),
+            warnings: record.warnings.iter().cloned().chain(few_rounds(record, rounds.measured())).collect(),
             scale,
             experiment: experiment.clone(),
         };
@@ -314,11 +315,14 @@ fn dispatcher_cpu_ns(block: &Block) -> u64 {
 mod tests {
     use super::*;
     use crate::array::file::Array;
+    use crate::array::page;
+    use tlsdyno_bench::kinds::AnySummary;
+    use tlsdyno_bench::report::render::terminal::{self, Style};
     use tlsdyno_record::store::{ClusterBlock, Configuration, KindPart};
     use tlsdyno_stats::reuse::ReuseAxis;
 
-    #[test]
-    fn what_is_accepted_and_what_it_costs_stand_beside_each_other() {
+    /// Plain HTTP, own keys, shared keys, dispatcher, in so many rounds of 4 s.
+    fn record(rounds: u32) -> Record {
         let experiment = ArrayExperiment {
             array: Array {
                 proxies: vec![3],
@@ -340,9 +344,10 @@ mod tests {
         // Plain HTTP, own keys, shared keys, dispatcher: CPU time of the proxies and the dispatcher, sessions accepted.
         let each = [(100, 0, 0, 0), (900, 0, 800, 270), (500, 0, 800, 800), (500, 50, 800, 796)];
         for (configuration, (proxy_us, dispatcher_us, offered, accepted)) in each.into_iter().enumerate() {
-            record.blocks.extend((0..6).map(|round| Block {
+            record.blocks.extend((0..rounds).map(|round| Block {
                 round,
                 configuration,
+                started_ns: (u64::from(round) * 4 + configuration as u64) * 1_000_000_000,
                 hits: 1_000,
                 elapsed_ns: 1_000_000_000,
                 server_cpu_ns: proxy_us * 1_000_000,
@@ -354,7 +359,27 @@ mod tests {
                 ..Block::default()
             }));
         }
-        let found = ArraySummary::of(&record).unwrap();
+        record
+    }
+
+    #[test]
+    fn what_no_interval_is_known_of_is_undecided_with_the_time_that_it_takes() {
+        let few = record(1);
+        let summary = ArraySummary::of(&few).unwrap();
+        let printed = terminal::text(&page::document(&few, &summary), Style::PLAIN);
+        assert!(
+            page::answer(&summary).contains("accept an undecided part with") && !printed.contains("[–]"),
+            "{printed}"
+        );
+        assert!(printed.contains("--time 30 or more"), "{printed}");
+        assert!(summary.json(&few).contains("--time 30 or more"));
+        let enough = record(6);
+        assert!(ArraySummary::of(&enough).unwrap().warnings.is_empty());
+    }
+
+    #[test]
+    fn what_is_accepted_and_what_it_costs_stand_beside_each_other() {
+        let found = ArraySummary::of(&record(6)).unwrap();
         let levels: Vec<&ArrayLevel> = found.lines.iter().flat_map(|line| &line.levels).collect();
         let accepted: Vec<f64> = levels.iter().map(|at| at.accepted_percent_of_offered.unwrap().value).collect();
         assert_eq!(accepted, [33.75, 100.0, 99.5]);

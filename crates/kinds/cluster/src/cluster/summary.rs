@@ -8,7 +8,7 @@ use tlsdyno_record::store::{BackendUse, Block, ClusterBlock, Record, Warning};
 use tlsdyno_stats::bootstrap::estimate_column;
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::scoreboard::Claim;
-use tlsdyno_stats::statement::{FEW_ROUNDS, Metric, Ratio};
+use tlsdyno_stats::statement::{Metric, Ratio};
 use tlsdyno_stats::summary::{failures, few_rounds, stolen};
 use tlsdyno_stats::{ConfigurationSummary, Estimate};
 use tlsdyno_traffic::load::warning::is_rate_missed;
@@ -134,9 +134,7 @@ impl ClusterSummary {
         let summaries = all.iter().enumerate().take(record.configurations.len());
         let cells: Vec<CellSummary> = summaries.map(|(index, cell)| summarise(&rounds, index, cell, &all)).collect();
         let mut warnings = record.warnings.clone();
-        if rounds.measured() < FEW_ROUNDS {
-            warnings.push(few_rounds(rounds.measured()));
-        }
+        warnings.extend(few_rounds(record, rounds.measured()));
         let measured = || cells.iter().map(|cell| &cell.measured);
         let bound: Vec<&str> = measured().filter(|of| of.client_bound).map(|of| of.name.as_str()).collect();
         if !bound.is_empty() {

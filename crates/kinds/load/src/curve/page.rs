@@ -1,8 +1,7 @@
 //! Curves over percent reuse: the half serving point in a sentence, what stands behind it, and the picture.
 
 use tlsdyno_base::units::{
-    NONE, format_count, format_duration, format_interval, format_percent, format_quantity, format_seconds,
-    format_tenths,
+    NONE, UNDECIDED, format_count, format_duration, format_percent, format_quantity, format_seconds, format_tenths,
 };
 use tlsdyno_report::rows::Rows;
 use tlsdyno_stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory};
@@ -46,10 +45,10 @@ fn sentence(curve: &CurveSummary) -> String {
             "At {} reuse by {} {} hits/s, at {} {}: {} times.",
             format_percent(first.achieved_percent),
             curve.by,
-            format_quantity(low.value),
+            low.with_interval(format_quantity),
             format_percent(last.achieved_percent),
-            format_quantity(high.value),
-            format_quantity(high.value / low.value),
+            high.with_interval(format_quantity),
+            high.divided_by(*low).with_interval(format_quantity),
         );
     };
     let of = format!("half of {} hits/s in plain HTTP", format_quantity(2.0 * half.hits_per_second));
@@ -60,12 +59,9 @@ fn sentence(curve: &CurveSummary) -> String {
              its limit.",
             curve.by
         ),
-        Crossing::Between => format!(
-            "The half serving point by {} is {bound}{} reuse {}, where {of} are reached.",
-            curve.by,
-            half.percent_by_lines.map_or(NONE.to_owned(), |found| format_percent(found.value)),
-            ends(half),
-        ),
+        Crossing::Between => {
+            format!("The half serving point by {} is {bound}{}, where {of} are reached.", curve.by, point_told(half),)
+        }
         Crossing::AtFirst if half.is_lower_bound => format!(
             "By {} the {} hits/s of plain HTTP that the client could ask for are half reached at {} reuse already; \
              where those of the server are is not known.",
@@ -87,24 +83,21 @@ fn sentence(curve: &CurveSummary) -> String {
     }
 }
 
-/// Interval of a half serving point, an end of which may lie beyond the levels.
-fn ends(half: &HalfServingPoint) -> String {
-    let end = |end: f64| end.is_finite().then_some(end);
-    match half.percent_by_lines.map(|found| [end(found.low), end(found.high)]) {
-        Some([Some(low), Some(high)]) => format_interval(low, high),
-        Some([Some(low), None]) => format!("[{}, above all levels]", format_tenths(low)),
-        Some([None, Some(high)]) => format!("[below all levels, {}]", format_tenths(high)),
-        _ => format!("[{NONE}]"),
-    }
+/// A half serving point with its interval, an end of which may lie beyond the levels.
+fn point_told(half: &HalfServingPoint) -> String {
+    let Some(found) = half.percent_by_lines else { return UNDECIDED.to_owned() };
+    let ends = match (found.low.is_finite(), found.high.is_finite()) {
+        (true, true) => found.ends(format_tenths),
+        (true, false) => format!("[{}, above all levels]", format_tenths(found.low)),
+        (false, true) => format!("[below all levels, {}]", format_tenths(found.high)),
+        (false, false) => return UNDECIDED.to_owned(),
+    };
+    format!("{} reuse {ends}", format_percent(found.value))
 }
 
 fn extrapolation(half: &HalfServingPoint) -> String {
     match half.percent_by_costs {
-        Some(fit) => format!(
-            "by the fitted costs it would be at {} {} (extrapolated)",
-            format_percent(fit.value),
-            fit.ends(format_tenths)
-        ),
+        Some(fit) => format!("by the fitted costs it would be at {} (extrapolated)", fit.in_unit(" %", format_tenths)),
         None => "by the fitted costs no reuse reaches them".to_owned(),
     }
 }
@@ -178,7 +171,7 @@ fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
     let at = half.and_then(|half| Some((half.percent_by_costs?, half.is_extrapolated)));
     let at = at.map_or(String::new(), |(fit, extrapolated)| {
         let word = if extrapolated { ", extrapolated" } else { "" };
-        format!("; half serving point {} {}{word}", format_percent(fit.value), fit.ends(format_tenths))
+        format!("; half serving point {}{word}", fit.in_unit(" %", format_tenths))
     });
     format!(
         "By costs, 1 / (e + (1 − r) H): H = {} for a full handshake, e = {} for a request with everything else, at \
@@ -192,13 +185,11 @@ fn costs_note(costs: &Costs, half: Option<&HalfServingPoint>) -> String {
 fn theory_note(theory: &Theory) -> String {
     let (found, half) = (theory.requests_per_handshake, theory.half_percent);
     format!(
-        "By theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h), where encryption costs nothing: h = {} {} \
-         requests of plain HTTP, at most {} off; half serving point 1 − 1/h = {} {}.",
-        format_quantity(found.value),
-        found.ends(format_quantity),
+        "By theory (Mraz et al. 2002, section 3), P / (1 + (1 − r) h), where encryption costs nothing: h = {} \
+         requests of plain HTTP, at most {} off; half serving point 1 − 1/h = {}.",
+        found.with_interval(format_quantity),
         format_percent(theory.residual_percent),
-        format_percent(half.value),
-        half.ends(format_tenths)
+        half.in_unit(" %", format_tenths)
     )
 }
 

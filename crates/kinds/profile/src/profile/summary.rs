@@ -13,6 +13,7 @@ use tlsdyno_record::store::stacks::Stacks;
 use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{Block, Record, Slice, Warning};
 use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_stats::summary::time_for;
 use tlsdyno_stats::sweeps::{Point, Sweeps};
 use tlsdyno_tls::{Stage, StageSet};
 
@@ -160,7 +161,11 @@ impl ProfileSummary {
         let few = handshakes.iter().map(|kind| kind.sweeps).min().unwrap_or(0);
         if few < SWEEPS_FEW {
             let what = format!("only {few} sweeps were measured, so that intervals mean little");
-            warnings.push(Warning::new("few_sweeps", what).with_remedy("Measure longer (--time)"));
+            warnings.push(Warning::new("few_sweeps", what).with_remedy(time_for(
+                record,
+                few as u32,
+                SWEEPS_FEW as u32,
+            )));
         }
         Ok(ProfileSummary {
             caches: on_other_processors(profile, &handshakes),

@@ -53,14 +53,11 @@ pub fn answer(summary: &StepsSummary) -> String {
         if !kinds.contains(&of.cell.handshakes) {
             kinds.push(of.cell.handshakes);
             said.push(format!(
-                "A {} handshake with {} costs the server {} µs {} and the client {} µs {}; dearest at the server: {} \
-                 ({}).",
+                "A {} handshake with {} costs the server {} and the client {}; dearest at the server: {} ({}).",
                 of.cell.handshakes.name(),
                 of.cell.key,
-                format_micros(of.server_ns.value),
-                of.server_ns.ends(format_micros),
-                format_micros(of.client_ns.value),
-                of.client_ns.ends(format_micros),
+                of.server_ns.in_unit(" µs", format_micros),
+                of.client_ns.in_unit(" µs", format_micros),
                 step.name,
                 format_percent(100.0 * part)
             ));

@@ -8,6 +8,7 @@ use tlsdyno_record::store::{Block, Flow, Record, StepSum, StepsBlock, Warning};
 use tlsdyno_stats::Metric;
 use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_sum};
 use tlsdyno_stats::scoreboard::{Claim, Ours, Unit};
+use tlsdyno_stats::summary::few_rounds;
 
 use crate::profile::file::Handshakes;
 use crate::steps::StepsRecord;
@@ -87,12 +88,14 @@ impl StepsSummary {
                 format!("the server's steps of {lost} connections were lost: its ring had no room, or one took 4.29 s");
             warnings.push(Warning::new("steps_lost", what).with_remedy("Measure shorter (--time), or fewer cells"));
         }
+        let rounds = record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0);
+        warnings.extend(few_rounds(record, rounds));
         let paper = of.experiment.paper.clone();
         Ok(StepsSummary {
             claims: paper.iter().flat_map(|paper| claims(paper, &cells)).collect(),
             cells,
             paper,
-            rounds: record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0),
+            rounds,
             warnings,
         })
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tlsdyno_base::exchange::{Answer, Failure, exchange_within, get};
 use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::units::format_of;
 use tlsdyno_engine::load::{Expect, Workload, without};
 use tlsdyno_record::model::workload::WorkloadSpec;
 
@@ -121,9 +122,9 @@ impl LeftOut {
             format!("{} ({seen}, recorded {})", object.path, object.expect.status.unwrap_or(USUAL_STATUS))
         });
         let told = format!(
-            "left out: {lost} of {all} requests ({percent:.1} %; up to {LOST_PERCENT_MAX:.0} % may be), by {} ways of \
-             asking that are answered otherwise than recorded: {}",
-            self.wrong.len(),
+            "left out: {lost} of {all} requests ({percent:.1} %; up to {LOST_PERCENT_MAX:.0} % may be), asked in {} \
+             that the server answers otherwise than recorded: {}",
+            format_of(self.wrong.len() as f64, "way"),
             named.collect::<Vec<_>>().join(", ")
         );
         let more = format!("{told}; and {untried} that could not be tried within {} s", TIME_MAX.as_secs());

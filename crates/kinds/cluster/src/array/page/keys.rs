@@ -1,7 +1,7 @@
 //! Whose ticket keys keep which sessions, and what that costs: a sentence and a table, where several ways of spreading
 //! clients are compared.
 
-use tlsdyno_base::units::{format_micros, format_percent, format_tenths};
+use tlsdyno_base::units::{UNDECIDED, format_micros, format_percent, format_tenths};
 use tlsdyno_report::rows::Rows;
 use tlsdyno_runner::report::document::{Medium, Section};
 use tlsdyno_runner::report::text::ratio_columns;
@@ -33,8 +33,15 @@ pub fn sentence(summary: &ArraySummary) -> Option<String> {
             ns if ns > 0.0 => format!(", {} µs of it the dispatcher's", format_micros(ns)),
             _ => String::new(),
         };
-        let (accepted, cpu) = (format_percent(accepted.value), format_micros(level.whole_cpu_ns_per_hit()));
-        format!("{accepted} with {} ({cpu} µs of CPU a page{dispatcher})", line.spread)
+        let accepted = match accepted.has_interval() {
+            true => accepted.in_unit(" %", format_tenths),
+            false => format!("an {UNDECIDED} part"),
+        };
+        let cpu = match level.cpu_ns_per_hit.has_interval() {
+            true => format!(" ({} µs of CPU a page{dispatcher})", format_micros(level.whole_cpu_ns_per_hit())),
+            false => String::new(),
+        };
+        format!("{accepted} with {}{cpu}", line.spread)
     });
     let each: Vec<String> = each.collect();
     Some(format!("Of the sessions offered again {} proxies accept {}.", last.proxies, each.join(", ")))

@@ -272,8 +272,8 @@ fn by_time_out(summary: &ClusterSummary) -> Option<String> {
     let each =
         summary.cells.iter().filter(|cell| cell.measured.blocks > 0 && cell.measured.resumed_offered > 0).map(|cell| {
             let accepted = cell.accepted_percent_of_offered;
-            let kept = (format_percent(accepted.value), accepted.ends(format_tenths));
-            Some(format!("{} {} where it remembers them for {} s", kept.0, kept.1, cell.cell.dispatcher_timeout_s?))
+            let kept = accepted.in_unit(" %", format_tenths);
+            Some(format!("{kept} where it remembers them for {} s", cell.cell.dispatcher_timeout_s?))
         });
     let each: Vec<String> = each.collect::<Option<_>>()?;
     let time_outs: BTreeSet<Option<u32>> = summary.cells.iter().map(|cell| cell.cell.dispatcher_timeout_s).collect();
@@ -295,8 +295,8 @@ fn saturations(summary: &ClusterSummary) -> String {
         }
     }
     let said = |cell: &&CellSummary| {
-        let (rate, ends) = (cells::hits(&cell.measured), cell.measured.hits_per_second.ends(format_quantity));
-        format!("{rate} {ends} at {}", cell.cell.reuse_name())
+        let rate = cell.measured.hits_per_second.with_interval(format_quantity);
+        format!("{} at {}", cells::bounded(cell.measured.client_bound, rate), cell.cell.reuse_name())
     };
     let said: Vec<String> = most.iter().map(said).collect();
     if said.is_empty() { "Nothing was measured.".to_owned() } else { format!("At most {} hits/s.", said.join(", ")) }

@@ -89,9 +89,7 @@ fn occurs(stage: &StageSummary) -> bool {
 
 fn costs(kind: &KindSummary) -> Vec<String> {
     let whole = kind.cpu_ns.value;
-    let told = |of: Estimate| {
-        format!("{} µs {} a hit ({})", format_micros(of.value), of.ends(format_micros), percent_of(of.value, whole))
-    };
+    let told = |of: Estimate| format!("{} a hit ({})", of.in_unit(" µs", format_micros), percent_of(of.value, whole));
     let timing = format!(
         "Timing costs {}: {} of {} calls into OpenSSL's provider are timed in each. It is in no number above but \
          the times themselves, from which the readings of the clock are taken off.",
@@ -143,8 +141,7 @@ pub fn answer(summary: &ProfileSummary) -> String {
         if !kind.cpu_ns.half_width().is_finite() {
             return Some(format!("What a hit with a {of} handshake costs is undecided: {TOO_SHORT}."));
         }
-        let (value, ends) = (format_micros(kind.cpu_ns.value), kind.cpu_ns.ends(format_micros));
-        let hit = format!("A hit with a {of} handshake costs {value} µs {ends}");
+        let hit = format!("A hit with a {of} handshake costs {}", kind.cpu_ns.in_unit(" µs", format_micros));
         if let Some(why) = kind.contradictions.first() {
             return Some(format!("{hit}. What its stages cost cannot be told by the times of their calls: {why}."));
         }

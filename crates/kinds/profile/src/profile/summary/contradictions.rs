@@ -1,7 +1,7 @@
 //! Whether the times of calls can be what the calls cost: they are parts of a hit, and other methods look at the same
 //! stages.
 
-use tlsdyno_base::units::{format_interval_with, format_micros, format_percent};
+use tlsdyno_base::units::{format_micros, format_percent};
 use tlsdyno_stats::bootstrap::Estimate;
 use tlsdyno_stats::statement::FEW_ROUNDS;
 
@@ -68,7 +68,7 @@ fn is_far(one: Estimate, other: Estimate, whole_ns: f64) -> bool {
 }
 
 fn told(of: Estimate) -> String {
-    format!("{} µs {}", format_micros(of.value), format_interval_with(of.low, of.high, format_micros))
+    of.in_unit(" µs", format_micros)
 }
 
 #[cfg(test)]
