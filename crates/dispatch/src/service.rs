@@ -47,7 +47,7 @@ impl Service {
         for address in &config.listen {
             let mut address = *address;
             for listeners in &mut listeners {
-                let bound = dispatch::bind(address).with_context(|| format!("failed to listen on {address}"));
+                let bound = dispatch::bind(address, true).with_context(|| format!("failed to listen on {address}"));
                 let listener = bound.or_fault(Fault::Environment)?;
                 // Where the port was left open, the first socket decides it for all.
                 address = listener.local_addr()?;

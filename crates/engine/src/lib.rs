@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod dispatch;
+mod listen;
 pub mod load;
 pub mod reactor;
 pub mod serve;

@@ -35,7 +35,7 @@ impl Running {
             check: Check { kind: CheckKind::None, ..Check::default() },
         };
         let shared = Arc::new(Shared::new(settings, 1, 64).unwrap());
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = bind("127.0.0.1:0".parse().unwrap(), true).unwrap();
         let address = listener.local_addr().unwrap();
         let (wake, woken) = UnixStream::pair().unwrap();
         woken.set_nonblocking(true).unwrap();

@@ -296,11 +296,7 @@ impl InstalledSite for Lighttpd {
             });
             items.extend(change.settings.iter().map(|(name, value)| Item::setting(name, value.clone())));
             if !commands.is_empty() {
-                let pairs = commands.iter().map(|(name, value)| format!("{} => {}", quoted(name), quoted(value)));
-                items.push(Item::setting(
-                    "ssl.openssl.ssl-conf-cmd",
-                    format!("({})", pairs.collect::<Vec<_>>().join(", ")),
-                ));
+                items.push(Item::setting("ssl.openssl.ssl-conf-cmd", list_of(&commands)));
             }
         };
         reader::change_all(&mut self.items, &mut |items| {
@@ -323,10 +319,8 @@ impl InstalledSite for Lighttpd {
             let mut features = reader::pairs(&self.global("server.feature-flags").unwrap_or_default());
             features.retain(|(name, _)| name != "ssl.session-cache");
             features.push(("ssl.session-cache".to_owned(), state.to_owned()));
-            let pairs = features.iter().map(|(name, value)| format!("{} => {}", quoted(name), quoted(value)));
-            let value = format!("({})", pairs.collect::<Vec<_>>().join(", "));
             self.items.retain(|item| !item.is("server.feature-flags"));
-            self.items.push(Item::setting("server.feature-flags", value));
+            self.items.push(Item::setting("server.feature-flags", list_of(&features)));
         }
         Ok(())
     }
@@ -411,16 +405,10 @@ impl Copy<'_> {
             return None;
         }
         match TABLE.handling(name) {
-            Some(Handling::Ours) => return None,
-            Some(Handling::LeftOut) => {
-                self.done.add(LEFT_OUT, name);
-                return None;
-            }
             Some(Handling::OwnPlace) => return self.own_place(name, value),
-            Some(Handling::Code) => self.done.add(MAY_DO_ANYTHING, name),
-            None => self.done.add(NOT_KNOWN, name),
+            handling if !self.done.keeps(handling, name) => return None,
             Some(_) if value.contains("\"bin-path\"") => self.done.add(MAY_DO_ANYTHING, &format!("bin-path of {name}")),
-            Some(_) => {}
+            _ => {}
         }
         if name == "server.modules" {
             let modules = value.split('"').skip(1).step_by(2).filter(|module| TABLE.handling(module).is_none());
@@ -472,8 +460,7 @@ impl Copy<'_> {
             let Some(own) = own else { return list.to_owned() };
             let place = [("socket".to_owned(), own)];
             let rest = pairs.iter().filter(|(key, _)| !is_listed("host port socket", key));
-            let written = rest.chain(&place).map(|(key, value)| format!("{} => {}", quoted(key), quoted(value)));
-            format!("({})", written.collect::<Vec<_>>().join(", "))
+            list_of(rest.chain(&place))
         };
         lists.replace_all(value, own).into_owned()
     }
@@ -482,6 +469,11 @@ impl Copy<'_> {
 /// Whether a condition is there to send plain requests elsewhere: the copy's plain side would do that, too.
 fn is_for_plain(head: &str, inner: &[Item]) -> bool {
     head.contains("$HTTP[\"scheme\"] == \"http\"") && reader::all(inner).iter().any(|item| item.is("url.redirect"))
+}
+
+fn list_of<'a>(pairs: impl IntoIterator<Item = &'a (String, String)>) -> String {
+    let pairs = pairs.into_iter().map(|(name, value)| format!("{} => {}", quoted(name), quoted(value)));
+    format!("({})", pairs.collect::<Vec<_>>().join(", "))
 }
 
 fn quoted(text: &str) -> String {

@@ -30,8 +30,8 @@ pub struct InstalledFile {
 
 impl InstalledFile {
     pub fn read(&self) -> Result<Installed> {
-        let installed = Installed::read(&self.path, Some(&self.program))?.serving(self.host.as_deref());
-        Ok(Installed { replays: self.replays, may_load: self.may_load.clone(), ..installed })
+        let (host, may_load) = (self.host.clone(), self.may_load.clone());
+        Ok(Installed { host, replays: self.replays, may_load, ..Installed::read(&self.path, Some(&self.program))? })
     }
 }
 

@@ -11,6 +11,8 @@ use tlsdyno_record::model::TlsChange;
 
 use tlsdyno_servers::{InstancePlace, ServerTls, programs};
 
+use crate::effects::Handling;
+
 pub(super) const PORT_OF_TLS: u16 = 443;
 
 /// A configuration that was read. What has a body is the same for servers whose [`Host`]s say all.
@@ -353,6 +355,18 @@ pub(super) const ASKED: &str = "Asked for real where the load leads there";
 impl Done {
     pub(super) fn add(&mut self, what: &'static str, name: &str) {
         *self.notes.entry(what).or_default().entry(without_password(name)).or_default() += 1;
+    }
+
+    /// Notes what becomes of a directive as its table has it. `false`: the copy lacks it.
+    pub(super) fn keeps(&mut self, handling: Option<Handling>, name: &str) -> bool {
+        match handling {
+            Some(Handling::Ours) => return false,
+            Some(Handling::LeftOut) => self.add(LEFT_OUT, name),
+            Some(Handling::Code) => self.add(MAY_DO_ANYTHING, name),
+            None => self.add(NOT_KNOWN, name),
+            Some(_) => {}
+        }
+        handling != Some(Handling::LeftOut)
     }
 
     /// Somebody else is asked for real: an application, as it is written.

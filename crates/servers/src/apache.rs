@@ -71,11 +71,9 @@ impl Mpm {
 
 pub const PACKAGE: Package = Package {
     title: "Apache (apache2 or httpd)",
-    programs: &["apache2", "httpd"],
-    version: &["-v"],
     debian: "apache2-bin",
     service: None,
-    oldest: "",
+    ..Package::new(&["apache2", "httpd"])
 };
 
 const CAPABILITIES: Capabilities = Capabilities {

@@ -14,23 +14,9 @@ use super::{Companion, Instance, InstancePlace, Prepared, ServerSpec, programs};
 /// Most connections: a process of Apache's prefork MPM has its own.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-const MEMCACHED: Package = Package {
-    title: "memcached",
-    programs: &["memcached"],
-    version: &["-V"],
-    debian: "memcached",
-    service: Some("memcached"),
-    oldest: "",
-};
+const MEMCACHED: Package = Package { version: &["-V"], ..Package::new(&["memcached"]) };
 
-const REDIS: Package = Package {
-    title: "redis-server",
-    programs: &["redis-server"],
-    version: &["--version"],
-    debian: "redis-server",
-    service: Some("redis-server"),
-    oldest: "",
-};
+const REDIS: Package = Package { version: &["--version"], ..Package::new(&["redis-server"]) };
 
 type Arguments = fn(InstancePlace) -> Result<Vec<String>>;
 

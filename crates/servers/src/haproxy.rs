@@ -31,14 +31,7 @@ const OTHER_FILES: u64 = 256;
 /// Sessions in the cache, as nginx's.
 const CACHED_SESSIONS: u32 = 40_000;
 
-pub const PACKAGE: Package = Package {
-    title: "haproxy",
-    programs: &["haproxy"],
-    version: &["-v"],
-    debian: "haproxy",
-    service: Some("haproxy"),
-    oldest: "",
-};
+pub const PACKAGE: Package = Package::new(&["haproxy"]);
 
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Haproxy,

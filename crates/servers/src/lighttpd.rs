@@ -41,14 +41,7 @@ const TICKET_KEY_LIFETIME_S: u32 = 10 * 365 * 86_400;
 /// Most open files; fewer where the limit demands it. Connections are half of that.
 const OPEN_FILES: u64 = 32_768;
 
-pub const PACKAGE: Package = Package {
-    title: "lighttpd",
-    programs: &["lighttpd"],
-    version: &["-v"],
-    debian: "lighttpd lighttpd-mod-openssl",
-    service: Some("lighttpd"),
-    oldest: "",
-};
+pub const PACKAGE: Package = Package { debian: "lighttpd lighttpd-mod-openssl", ..Package::new(&["lighttpd"]) };
 
 pub(super) const DRIVER: Driver = Driver {
     server: ServerName::Lighttpd,

@@ -54,13 +54,10 @@ const OF_FILES: [&str; 16] = [
 ];
 
 pub const PACKAGE: Package = Package {
-    title: "nginx",
-    programs: &["nginx"],
-    version: &["-v"],
     debian: "nginx-light",
-    service: Some("nginx"),
     // For `ssl_conf_command`.
     oldest: "1.19.4",
+    ..Package::new(&["nginx"])
 };
 
 pub(super) const DRIVER: Driver = Driver {

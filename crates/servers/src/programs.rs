@@ -31,6 +31,12 @@ pub struct Package {
 }
 
 impl Package {
+    /// Of a program that is called as its package and its service are.
+    pub const fn new(programs: &'static [&'static str]) -> Package {
+        let name = programs[0];
+        Package { title: name, programs, version: &["-v"], debian: name, service: Some(name), oldest: "" }
+    }
+
     /// Whether it says of itself that it is older than what works.
     pub fn is_too_old(&self, output: &str) -> bool {
         let numbers = |text: &str| -> Option<Vec<u32>> {

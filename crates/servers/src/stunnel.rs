@@ -15,14 +15,8 @@ use super::{InstancePlace, Origin, Prepared, ServerSpec, ServerTls, rendered};
 
 const CONFIG_FILE: &str = "stunnel.conf";
 const CERTIFICATE_FILE: &str = "certificate.pem";
-pub(super) const PACKAGE: Package = Package {
-    title: "stunnel",
-    programs: &["stunnel4", "stunnel"],
-    version: &["-version"],
-    debian: "stunnel4",
-    service: Some("stunnel4"),
-    oldest: "",
-};
+pub(super) const PACKAGE: Package =
+    Package { title: "stunnel", version: &["-version"], ..Package::new(&["stunnel4", "stunnel"]) };
 
 pub(super) fn start(spec: &ServerSpec, run: &Path) -> Result<Instance> {
     start_by(spec, run, |place| prepare(spec, place))

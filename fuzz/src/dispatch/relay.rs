@@ -47,7 +47,7 @@ fn site() -> &'static Site {
             check: Check::default(),
         };
         let shared: &'static Shared = Box::leak(Box::new(Shared::new(settings, 1, 1024).expect("valid settings")));
-        let listener = dispatch::bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let listener = dispatch::bind(([127, 0, 0, 1], 0).into(), true).expect("a port");
         let address = listener.local_addr().expect("an address");
         // Nobody ever wakes it: the one end only has to stay open.
         let (wake, woken) = UnixStream::pair().expect("two sockets");

@@ -5,8 +5,6 @@
 pub const BACKENDS_MAX: usize = 64;
 /// Events taken from the kernel at once.
 pub const EVENTS: usize = 512;
-/// Pending connections the kernel may queue for each loop.
-pub const BACKLOG: i32 = 4096;
 /// Connections accepted in one turn, so that those that are open get theirs.
 pub const ACCEPTS_PER_TURN: u32 = 64;
 /// What is copied at once: a whole TLS record of any version (18,437 bytes, RFC 5246 section 6.2.3). A direction that

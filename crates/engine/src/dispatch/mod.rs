@@ -21,6 +21,7 @@ mod settings;
 mod shared;
 pub mod table;
 
-pub use run::{Loop, bind};
+pub use crate::listen::bind;
+pub use run::Loop;
 pub use settings::{Backend, Check, CheckKind, Limits, Policy, ProxyHeader, Settings, SettingsError};
 pub use shared::{Phase, Shared, Slot, SlotBackend, Snapshot};

@@ -10,15 +10,13 @@ mod patience;
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use socket2::{Domain, Protocol, Type};
-
 pub(super) use self::connect::open;
 use super::counters::Counts;
-use super::limits::{BACKLOG, COPY_BYTES, EVENTS};
+use super::limits::{COPY_BYTES, EVENTS};
 use super::pipes::Pipes;
 use super::places::{Id, Places};
 use super::route::Router;
@@ -26,20 +24,6 @@ use super::shared::{Phase, Shared, Snapshot};
 use crate::reactor::{Interest, Reactor};
 
 const WAKE: u64 = u64::MAX;
-
-/// Binds a listening socket as the loops want it: each loop has its own on the same address, among which the kernel
-/// distributes connections.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket =
-        socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    // Accepted sockets inherit it: what comes in pieces is passed on in pieces.
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
 
 /// One loop of a dispatcher, with everything that it needs to start: what is missing shows before anybody is served.
 pub struct Loop<'s> {

@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 
 use tlsdyno_wire::http::{Body, HttpFault, RequestHead, request_head};
 
-use super::answer::{Answer, REFUSAL, Status};
+use super::answer::{Answer, Status};
 use super::date::HttpDate;
 use super::docroot::{Content, Docroot};
 use super::limits::{LINGER_NS, PIECES_PER_TURN, RECORD_BYTES, REQUEST_HEAD_BYTES_MAX};
 use super::origin::{Exchange, Origin, Progress};
 use super::pages::Pages;
+use super::sending::Sending;
 use super::transaction::Builder;
 use super::transport::{Attempt, Transport};
 use super::worker::Settings;
@@ -113,17 +113,6 @@ enum Phase<'d> {
     Linger {
         until_ns: u64,
     },
-}
-
-struct Sending<'d> {
-    answer: Answer<'d>,
-    /// The object's file, if it is not in memory.
-    file: Option<File>,
-    /// The object's bytes, where they were asked for.
-    page: Option<Vec<u8>>,
-    /// Bytes of head and body that have gone.
-    sent: u64,
-    linger: bool,
 }
 
 impl<'d> Connection<'d> {
@@ -466,10 +455,9 @@ impl<'d> Connection<'d> {
         // Below TLS: it is not looked at, so it need not be decrypted.
         use std::io::Read;
         match self.transport.socket_mut().read(&mut shared.input) {
-            Ok(0) => Some(Wish::Close),
-            Ok(_) => None,
+            Ok(1..) => None,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Some(Wish::Wait { for_output: false }),
-            Err(_) => Some(Wish::Close),
+            Ok(0) | Err(_) => Some(Wish::Close),
         }
     }
 
@@ -489,33 +477,5 @@ impl<'d> Connection<'d> {
         };
         // A full disk shows as missing lines, which whoever reads the log counts.
         let _ = log.write_all(line.as_bytes());
-    }
-}
-
-impl Sending<'_> {
-    fn body_bytes(&self) -> u64 {
-        if self.answer.head_only { 0 } else { self.answer.end - self.answer.first }
-    }
-
-    /// The body from byte `from` on, or a piece of it. `None`: its file does not hold what was promised.
-    fn body<'a>(&'a self, from: u64, piece: &'a mut [u8; RECORD_BYTES]) -> Option<&'a [u8]> {
-        let left = self.body_bytes() - from;
-        if left == 0 {
-            return Some(&[]);
-        }
-        let first = self.answer.first + from;
-        match (self.answer.object, &self.file) {
-            (Some(_), Some(file)) => {
-                let length = left.min(RECORD_BYTES as u64) as usize;
-                file.read_exact_at(&mut piece[..length], first).ok()?;
-                Some(&piece[..length])
-            }
-            (Some(object), None) if !self.answer.is_refusal() => match &object.content {
-                Content::Memory(bytes) => bytes.get(first as usize..(first + left) as usize),
-                Content::Page(_) => self.page.as_ref()?.get(first as usize..(first + left) as usize),
-                Content::File(_) => None,
-            },
-            _ => REFUSAL.get(first as usize..),
-        }
     }
 }

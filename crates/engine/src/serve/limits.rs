@@ -20,8 +20,6 @@ pub const LINGER_NS: u64 = 2 * 1_000_000_000;
 pub const SWEEP_NS: u64 = 1_000_000_000;
 /// Events taken from the kernel at once.
 pub const EVENTS: usize = 512;
-/// Pending connections the kernel may queue.
-pub const BACKLOG: i32 = 4096;
 /// Connections accepted in one turn, so that those that are open get theirs.
 pub const ACCEPTS_PER_TURN: u32 = 64;
 /// Sessions kept by a listener's session cache; nginx's usual 10 MB hold about as many.

@@ -12,6 +12,7 @@ mod docroot;
 pub mod limits;
 mod origin;
 mod pages;
+mod sending;
 mod socket;
 mod tls;
 mod transaction;
@@ -21,9 +22,10 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+pub use crate::listen::bind;
 pub use answer::{Answer, Status};
 pub use docroot::{Content, Docroot, DocrootError, Object};
 pub use pages::Pages;
 pub use tls::{TlsError, TlsSettings};
 pub use transaction::{STAMPS_MAX, Stamp, Transaction};
-pub use worker::{Listener, Settings, bind, run};
+pub use worker::{Listener, Settings, run};

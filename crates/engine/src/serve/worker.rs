@@ -11,12 +11,11 @@ use openssl::ssl::SslContext;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use socket2::{Domain, Protocol, Type};
 
 use super::connection::{Connection, Shared, Wish};
 use super::date::http_date;
 use super::docroot::Docroot;
-use super::limits::{ACCEPTS_PER_TURN, BACKLOG, EVENTS, IDLE_NS, SWEEP_NS};
+use super::limits::{ACCEPTS_PER_TURN, EVENTS, IDLE_NS, SWEEP_NS};
 use super::origin::{self, Origin};
 use super::pages::Pages;
 use super::socket::Socket;
@@ -50,22 +49,6 @@ pub struct Settings {
     pub origin: Option<SocketAddr>,
     /// Who is asked for the docroot's pages; needed where it has such.
     pub pages: Option<Box<dyn Pages>>,
-}
-
-/// Binds a listening socket as the workers want it. `shared`: several sockets may bind this address (SO_REUSEPORT), one
-/// for each worker.
-pub fn bind(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket =
-        socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if shared {
-        socket.set_reuse_port(true)?;
-    }
-    // Accepted sockets inherit it: a response is written in one go, so that there is nothing to wait for.
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }
 
 /// Serves `docroot` on `listeners` until `stop` becomes readable or is hung up. Answers the times of its pages, where

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
+use super::block::Block;
 use super::error::StoreError;
-use super::record::{Block, Record};
+use super::record::Record;
 use super::sqlite::{Store, fresh_id};
 use super::warning::{Warning, code};
 

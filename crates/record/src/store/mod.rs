@@ -1,5 +1,6 @@
 //! Keeping records: their model, one SQLite file of them, and the journal of a running experiment.
 
+mod block;
 pub mod calibration;
 mod error;
 mod journal;
@@ -14,14 +15,14 @@ pub mod stacks;
 mod steps;
 pub mod warning;
 
+pub use block::{BackendUse, Block, ClusterBlock, Interval, Locality, Slice, of_interval};
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, find, read_json, write_json};
 pub use kind_part::{KindPart, LOAD, OfKind};
 pub use profile::ProfileBlock;
 pub use record::{
-    BackendUse, Block, ClusterBlock, Configuration, EarlierRun, EarlierShare, FORMAT, Interval, LibraryUsed, Locality,
-    Manifest, Preflight, Record, Role, Slice, UNREAD, of_interval,
+    Configuration, EarlierRun, EarlierShare, FORMAT, LibraryUsed, Manifest, Preflight, Record, Role, UNREAD,
 };
 pub use reuse::{Reuse, Row};
 pub use sqlite::{Listing, Store};

@@ -11,10 +11,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tlsdyno_base::private;
 
+use super::block::Block;
 use super::default_path;
 use super::error::StoreError;
 use super::kind_part::OfKind;
-use super::record::{Block, Record};
+use super::record::Record;
 
 /// Version of the tables below, kept in SQLite's `user_version`. Versions 1 to 7 were never released.
 const SCHEMA_VERSION: i64 = 8;

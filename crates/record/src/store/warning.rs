@@ -75,24 +75,40 @@ pub fn errors(kind: &str, count: u64, requests: u64) -> Warning {
 
 /// Of connections that should have resumed, so many offered a session, and of so many the server took it.
 pub fn reuse(intended: u64, offered: u64, accepted: u64) -> Warning {
-    let (what, remedy) = if offered < intended {
-        (
-            format!(
-                "{intended} connections were to resume a session, only {offered} had one to offer ({accepted} \
-                 accepted): the server hands out too few tickets"
-            ),
-            "Allow more tickets per handshake, or lower --reuse.",
-        )
-    } else {
-        (
-            format!(
-                "of {intended} connections that were to resume a session {offered} offered one and the server took \
-                 {accepted}"
-            ),
-            "Check its session cache and ticket settings (size, lifetime, workers sharing it).",
-        )
+    let taken = || {
+        let remedy = "Check its session cache and ticket settings (size, lifetime, workers sharing it).";
+        (format!("{offered} offered one, and the server took {accepted}"), remedy)
     };
+    let (cause, remedy) = cause_of_reuse(intended, offered, accepted).unwrap_or_else(taken);
+    let what = format!("of {intended} connections that were to resume a session: {cause}");
     Warning::new(code::REUSE, what).with_remedy(remedy)
+}
+
+/// Why fewer connections resumed than were to, and what to do. `None`: no fewer did.
+pub fn cause_of_reuse(intended: u64, offered: u64, accepted: u64) -> Option<(String, &'static str)> {
+    let missing = intended.saturating_sub(offered);
+    if accepted < offered && offered - accepted >= missing {
+        // Two servers that share nothing refuse half.
+        let remedy = match 3 * (offered - accepted) >= offered {
+            true => {
+                "Behind one address there may be several servers or workers that do not share cache or ticket keys, or \
+                 its cache is too small"
+            }
+            false => {
+                "Its cache may be too small, or it may take a ticket once only; of several servers that share nothing \
+                 half or more would be refused"
+            }
+        };
+        Some((format!("the server took {accepted} of {offered} sessions offered"), remedy))
+    } else if offered == 0 && intended > 0 {
+        let cause = format!("{intended} were to resume, but the server issued no session");
+        Some((cause, "Switch its session cache or tickets on (nginx: ssl_session_cache, ssl_session_tickets)"))
+    } else if missing > 0 {
+        let cause = format!("{intended} were to resume, but the server issued sessions for {offered} only");
+        Some((cause, "A ticket of TLS 1.3 may be good once: let the server give more of them, or ask for less --reuse"))
+    } else {
+        None
+    }
 }
 
 /// Server and client share CPUs; why.

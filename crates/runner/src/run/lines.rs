@@ -19,10 +19,7 @@ impl Lines {
     pub fn of_bytes(bytes: usize) -> Lines {
         let places = bytes.max(LINE_BYTES) / size_of::<u32>();
         let mut order: Vec<usize> = (0..places).step_by(PLACES_PER_LINE).collect();
-        let mut random = SplitMix64::new(1);
-        for last in (1..order.len()).rev() {
-            order.swap(last, random.below(last + 1));
-        }
+        SplitMix64::new(1).shuffle(&mut order);
         let mut memory = vec![0; places];
         for (line, next) in order.iter().zip(order.iter().cycle().skip(1)) {
             memory[*line] = *next as u32;

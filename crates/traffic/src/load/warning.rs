@@ -4,19 +4,19 @@ use tlsdyno_base::units::{format_count, format_duration, format_percent, format_
 use tlsdyno_engine::load::{ErrorKind, Handshakes, LoopOutcome, Outcome};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
+use tlsdyno_record::store::warning::{cause_of_reuse, code};
 
 use crate::load::diagnosis::{self, Sent};
 
 pub const WORKER_LOST: &str = "worker_lost";
 /// The relay of a network did more than it can be trusted with.
 pub const RELAY_OVERLOADED: &str = "relay_overloaded";
-const REUSE_MISSED: &str = "reuse_missed";
 const RATE_MISSED: &str = "rate_missed";
 const HITS_PER_HANDSHAKE_MISSED: &str = "hits_per_handshake_missed";
 const EARLY_DATA_MISSED: &str = "early_data_missed";
 
 pub fn is_a_miss(warning: &Warning) -> bool {
-    [WORKER_LOST, RELAY_OVERLOADED, REUSE_MISSED, RATE_MISSED, HITS_PER_HANDSHAKE_MISSED, EARLY_DATA_MISSED]
+    [WORKER_LOST, RELAY_OVERLOADED, code::REUSE, RATE_MISSED, HITS_PER_HANDSHAKE_MISSED, EARLY_DATA_MISSED]
         .contains(&warning.code.as_str())
 }
 
@@ -149,38 +149,14 @@ pub fn missed_reuse(counts: &Handshakes, asked: f64, tolerance: f64) -> Option<W
     if is_nearest || (achieved - asked).abs() <= tolerance {
         return None;
     }
-    let (intended, offered, accepted) = (counts.resumed_intended, counts.resumed_offered, counts.resumed_accepted);
-    let (cause, remedy) = if accepted < offered && offered - accepted >= intended - offered.min(intended) {
-        // Two servers that share nothing refuse half.
-        let remedy = match 3 * (offered - accepted) >= offered {
-            true => {
-                "Behind one address there may be several servers or workers that do not share cache or ticket keys, or \
-                 its cache is too small"
-            }
-            false => {
-                "Its cache may be too small, or it may take a ticket once only; of several servers that share nothing \
-                 half or more would be refused"
-            }
-        };
-        (format!("the server took {accepted} of {offered} sessions offered"), remedy)
-    } else if offered == 0 && intended > 0 {
-        (
-            format!("{intended} were to resume, but the server issued no session"),
-            "Switch its session cache or tickets on (nginx: ssl_session_cache, ssl_session_tickets)",
-        )
-    } else if offered < intended {
-        (
-            format!("{intended} were to resume, but the server issued sessions for {offered} only"),
-            "A ticket of TLS 1.3 may be good once: let the server give more of them, or ask for less --reuse",
-        )
-    } else {
-        (
-            format!("{all} connections are too few for it"),
-            "Make more: a longer --duration, or fewer requests on each (--requests-per-connection 1)",
-        )
+    let too_few = || {
+        let remedy = "Make more: a longer --duration, or fewer requests on each (--requests-per-connection 1)";
+        (format!("{all} connections are too few for it"), remedy)
     };
+    let (cause, remedy) = cause_of_reuse(counts.resumed_intended, counts.resumed_offered, counts.resumed_accepted)
+        .unwrap_or_else(too_few);
     let what = format!("{achieved:.1} % of the connections were resumed, not {asked:.1} %: {cause}");
-    Some(Warning::new(REUSE_MISSED, what).with_remedy(remedy))
+    Some(Warning::new(code::REUSE, what).with_remedy(remedy))
 }
 
 /// More of the requests that were due remained unsent than one in a thousand.

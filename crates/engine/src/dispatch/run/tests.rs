@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
+use socket2::{Domain, Type};
+
 use super::*;
 use crate::dispatch::{Backend, Check, Limits, Policy, ProxyHeader, Settings};
 use crate::time::Time;
