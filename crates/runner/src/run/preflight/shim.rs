@@ -1,7 +1,7 @@
 //! The stages of the shim: what its counters say, how many bytes went each way, who resumes, and that unmatched clients
 //! fail.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use tlsdyno_tls::{Settings, Stage, StageSet};
 
 use super::{Attempt, Check};
@@ -18,7 +18,8 @@ pub(super) fn checks(attempt: &Attempt, checks: &mut Vec<Check>) -> Result<()> {
             Stage::Marshalling => marshalling(attempt, checks)?,
             Stage::Handshake => handshake(attempt, checks)?,
             Stage::RoundTrip => checks.extend(round_trip(attempt)),
-            _ => checks.push(fails(attempt, stage, StageSet::NONE.with(Stage::Setup))?),
+            Stage::Setup => checks.push(fails(attempt, stage, StageSet::NONE.with(Stage::Setup))?),
+            _ => bail!("no check of the preflight shows that {stage} is off"),
         }
     }
     Ok(())
