@@ -5,9 +5,10 @@ use tlsdyno_base::bootstrap::{Column, Estimate, estimate_sum};
 use tlsdyno_base::verdict::{Direction, Lies};
 use tlsdyno_record::model::{ConfigurationModel, Experiment, RemedyId, RemedyModel, TlsChange};
 use tlsdyno_record::store::{Configuration, Record, Role};
-use tlsdyno_stats::advice::{AdviceModel, ConsideredModel};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::statement::{FEW_ROUNDS, direction};
+
+use crate::record::{AdviceModel, ConsideredModel};
 
 /// Cost of a hit in each round, of the first configuration that satisfies the predicate.
 type ColumnOf<'a> = dyn Fn(&dyn Fn(&Configuration) -> bool) -> Option<Column> + 'a;
@@ -231,9 +232,9 @@ pub(crate) fn cpus(ns: Estimate, rate: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::record::Here;
     use serde_json::Value;
     use tlsdyno_record::store::Block;
-    use tlsdyno_stats::advice::Here;
 
     use super::*;
 

@@ -25,14 +25,13 @@ use tlsdyno_runner::report::document::{Document, Section};
 use tlsdyno_runner::report::{Style, terminal};
 use tlsdyno_runner::run::check::CheckExperiment;
 use tlsdyno_servers::directives::Setting;
-use tlsdyno_stats::advice::AdviceModel;
 
 use crate::advice::Advice;
 use crate::kind::Advised;
-use crate::page;
 use crate::reading::Reading;
+use crate::record::AdviceModel;
 use crate::remedies::{self, Considered};
-use crate::rules;
+use crate::{page, rules};
 
 /// What to change on an installed server, what it would gain, and whether that is worth it
 ///

@@ -1,14 +1,14 @@
 //! The records of `tlsdyno advise`: those of an ablation on an installed server, with what was read of it beside.
 
 use serde::Serialize;
-use tlsdyno_ablation::{Ablation, AblationSummary};
+use tlsdyno_ablation::Ablation;
+use tlsdyno_ablation::summary::Summary;
 use tlsdyno_record::model::Experiment;
 use tlsdyno_record::store::Record;
 use tlsdyno_runner::kinds::files::Written;
 use tlsdyno_runner::kinds::{AnyExperiment, AnySummary, Kind};
 use tlsdyno_runner::report::document::Document;
 use tlsdyno_runner::report::json;
-use tlsdyno_stats::Summary;
 
 use crate::advice::Advice;
 use crate::page;
@@ -34,7 +34,7 @@ impl Kind for Advised {
     }
 
     fn summary(&self, record: &Record) -> anyhow::Result<Box<dyn AnySummary>> {
-        Ok(Box::new(AdvisedSummary { advice: Advice::of(record), summary: AblationSummary(Summary::of(record)) }))
+        Ok(Box::new(AdvisedSummary { advice: Advice::of(record), summary: Summary::of(record) }))
     }
 
     fn so_far(&self, record: &Record, _rows: usize) -> String {
@@ -45,7 +45,7 @@ impl Kind for Advised {
 /// Its numbers; without advice where none was requested.
 struct AdvisedSummary {
     advice: Option<Advice>,
-    summary: AblationSummary,
+    summary: Summary,
 }
 
 /// Results of an ablation with the advice.
@@ -67,8 +67,7 @@ impl AnySummary for AdvisedSummary {
 
     fn json(&self, record: &Record) -> String {
         let Some(advice) = &self.advice else { return self.summary.json(record) };
-        let AblationSummary(summary) = &self.summary;
-        let results = Results { advice, summary };
-        json::results(record, advice.told(), summary.rounds, results, &summary.warnings)
+        let results = Results { advice, summary: &self.summary };
+        json::results(record, advice.told(), self.summary.rounds, results, &self.summary.warnings)
     }
 }

@@ -14,6 +14,7 @@ pub mod command;
 mod kind;
 mod page;
 mod reading;
+mod record;
 mod remedies;
 mod rules;
 

@@ -6,9 +6,9 @@ use tlsdyno_base::verdict::Direction;
 use tlsdyno_report::rows::Rows;
 use tlsdyno_runner::report::document::{Content, Document, Item, Medium, Section, Tone};
 use tlsdyno_runner::report::{Style, terminal};
-use tlsdyno_stats::advice::{AdviceModel, ConsideredModel, Here};
 
 use crate::advice::{Advice, Saving, Together, cpus};
+use crate::record::{AdviceModel, ConsideredModel, Here};
 
 /// What was read, and the remedies that would be tried.
 pub(crate) fn reading(read: &AdviceModel) -> Vec<Section> {

@@ -9,11 +9,11 @@ use tlsdyno_record::model::{
 };
 use tlsdyno_servers::directives::{self, CertificateFile, Setting};
 use tlsdyno_servers::driver_of;
-use tlsdyno_stats::advice::{ConsideredModel, Here};
 use tlsdyno_tls::{Group, Version};
 
 use crate::certificate::Certificate;
 use crate::reading::Reading;
+use crate::record::{ConsideredModel, Here};
 use crate::rules::{INTERMEDIATE_CIPHERS, INTERMEDIATE_SESSION_S};
 
 /// A remedy, and its outcome on this server.

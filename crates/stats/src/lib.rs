@@ -7,40 +7,22 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-pub mod accelerators;
-pub mod advice;
-pub mod between_runs;
-pub mod calibration;
 pub mod compared;
-pub mod compared_shares;
-pub mod counts;
 pub mod covariance;
-pub mod findings;
-pub mod libraries;
-pub mod loaded;
-pub mod machines;
-pub mod methods;
 pub mod moment;
 pub mod pace;
 pub mod papers;
-pub mod published;
+pub mod remainders;
 pub mod reuse;
 pub mod rounds;
 pub mod rows;
 pub mod scatter;
 pub mod scoreboard;
-pub mod share_ranges;
-pub mod shares;
 pub mod statement;
 pub mod summary;
 pub mod sweeps;
-pub mod traffic;
 
 pub use bootstrap::Estimate;
-pub use findings::Findings;
-pub use loaded::Loaded;
-pub use published::Published;
-pub use shares::{Share, Shares};
 pub use statement::{Direction, Metric, PartOfWhole, Ratio, Verdict};
-pub use summary::{ConfigurationSummary, Summary};
+pub use summary::ConfigurationSummary;
 pub use tlsdyno_base::{bootstrap, robust};

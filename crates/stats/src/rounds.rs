@@ -66,26 +66,26 @@ impl<'a> Rounds<'a> {
         Rounds { record, blocks: table, numbers, pace, moment, sweeps }
     }
 
-    pub(crate) fn record(&self) -> &'a Record {
+    pub fn record(&self) -> &'a Record {
         self.record
     }
 
-    pub(super) fn experiment(&self) -> Option<&'a Experiment> {
+    pub fn experiment(&self) -> Option<&'a Experiment> {
         self.record.kind_part.of()
     }
 
     /// `None` unless the pace was sampled.
-    pub(super) fn pace(&self) -> Option<&Pace> {
+    pub fn pace(&self) -> Option<&Pace> {
         self.pace.as_ref()
     }
 
     /// `None` unless the experiment is on machines.
-    pub(super) fn moment(&self) -> Option<&Moment> {
+    pub fn moment(&self) -> Option<&Moment> {
         self.moment.as_ref()
     }
 
     /// Index of the first valid configuration with this role that has at least one usable block.
-    pub(super) fn find(&self, role: &Role) -> Option<usize> {
+    pub fn find(&self, role: &Role) -> Option<usize> {
         let configurations = &self.record.configurations;
         configurations
             .iter()
@@ -93,7 +93,7 @@ impl<'a> Rounds<'a> {
             .filter(|&index| self.of_configuration(index).next().is_some())
     }
 
-    pub(super) fn named(&self, name: &str) -> Option<usize> {
+    pub fn named(&self, name: &str) -> Option<usize> {
         let configurations = &self.record.configurations;
         configurations
             .iter()
@@ -122,7 +122,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    pub(super) fn cost_by_round(&self, index: usize, metric: Metric) -> Column {
+    pub fn cost_by_round(&self, index: usize, metric: Metric) -> Column {
         self.rows(metric).of_rounds(&self.cost(index, metric)).to_vec()
     }
 
@@ -131,11 +131,11 @@ impl<'a> Rounds<'a> {
     }
 
     /// CPU per hit of a configuration in the blocks of each round, nanoseconds, even where there are slices.
-    pub(super) fn cpu_in_blocks(&self, index: usize) -> Column {
+    pub fn cpu_in_blocks(&self, index: usize) -> Column {
         self.blocks[index].iter().map(|blocks| self.cost_per_hit(blocks, Metric::Cpu)).collect()
     }
 
-    pub(super) fn client_cost(&self, index: usize) -> Column {
+    pub fn client_cost(&self, index: usize) -> Column {
         let per_hit = |blocks: &Vec<&Block>| {
             let sum = |field: fn(&Block) -> u64| blocks.iter().map(|block| field(block)).sum::<u64>() as f64;
             (!blocks.is_empty()).then(|| sum(|block| block.client_cpu_ns) / sum(|block| block.hits))
@@ -160,16 +160,16 @@ impl<'a> Rounds<'a> {
         Some(Ratio::of_logarithm(estimate, pairs, at_most, at_least))
     }
 
-    pub(super) fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
+    pub fn paired(&self, as_is: usize, other: usize, metric: Metric, value: impl Fn(f64, f64) -> f64) -> Column {
         let (a, b) = (self.cost(as_is, metric), self.cost(other, metric));
         a.into_iter().zip(b).map(|(a, b)| Some(value(a?, b?))).collect()
     }
 
-    pub(super) fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
+    pub fn costs(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
         transposed(configurations.iter().map(|&index| self.cost(index, metric)).collect())
     }
 
-    pub(super) fn costs_by_round(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
+    pub fn costs_by_round(&self, configurations: &[usize], metric: Metric) -> Vec<Option<Vec<f64>>> {
         transposed(configurations.iter().map(|&index| self.cost_by_round(index, metric)).collect())
     }
 
@@ -200,17 +200,17 @@ impl<'a> Rounds<'a> {
         })
     }
 
-    pub(super) fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
+    pub fn pairs(&self, a: usize, b: usize, metric: Metric) -> u32 {
         let both = self.paired(a, b, metric, |_, _| 0.0);
         self.rows(metric).pairs(&[&both])
     }
 
-    pub(super) fn sweeps(&self) -> u32 {
+    pub fn sweeps(&self) -> u32 {
         self.sweeps.as_ref().map_or(0, SweepCosts::sweeps)
     }
 
     /// Rounds by which costs are compared: of slices, where there are any.
-    pub(super) fn compared(&self) -> u32 {
+    pub fn compared(&self) -> u32 {
         if self.sweeps() > 0 { self.numbers.len() as u32 } else { self.measured() }
     }
 

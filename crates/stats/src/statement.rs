@@ -40,7 +40,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    pub(super) fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
+    pub fn of(estimate: Estimate, metric: Metric, rounds: u32) -> Difference {
         let resolved = direction(estimate, rounds) != Direction::Undecided;
         let verdict = if resolved { Verdict::Resolved } else { Verdict::Undecided };
         let Estimate { value: percent, low, high } = estimate.scaled(100.0);

@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{Block, Record, Role, Slice};
 
 use super::bootstrap::Column;
 use super::covariance::slope;
-use super::libraries;
 use super::robust::{mean, quantile, sorted, trimmed_each_end, trimmed_mean};
 use super::rows::{Rows, Sliced};
 use super::scatter::Scatter;
@@ -150,7 +150,7 @@ impl Sweeps {
 
     fn costs_of(&self, record: &Record, as_is: usize, index: usize) -> Column {
         let Some(host) = record.configurations[index].host_number else { return self.costs(as_is, index) };
-        let untouched = libraries::untouched(record, index).unwrap_or(as_is);
+        let untouched = untouched(record, index).unwrap_or(as_is);
         let each = self.costs(as_is, untouched).into_iter().zip(self.savings(as_is, host, index));
         each.map(|(whole, saved)| Some(whole? - saved?)).collect()
     }
@@ -328,8 +328,14 @@ fn cost_at(points: &Points, at_us: f64) -> Option<f64> {
     }
 }
 
-#[cfg(test)]
-mod simulated;
+/// Index of the untouched server on the library of this configuration, where that is not the experiment's.
+pub fn untouched(record: &Record, index: usize) -> Option<usize> {
+    let models = &record.kind_part.of::<Experiment>()?.configurations;
+    let library = models.get(index)?.library.as_ref()?;
+    let is_untouched = |model: &ConfigurationModel| model.without_library().is_untouched();
+    models.iter().position(|model| model.library.as_ref() == Some(library) && is_untouched(model))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

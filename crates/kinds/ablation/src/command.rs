@@ -14,16 +14,15 @@ use tlsdyno_record::model::{
     ClientModel, ConfigurationModel, Experiment, ForeignTraffic, Load, Measure, Method, Server, ServerName,
     SessionCache, TicketKeys, Tls, WorkersModel,
 };
-use tlsdyno_tls::{Group, Stage};
-use tlsdyno_traffic::load::values::Header;
-use tlsdyno_workloads::flags::{self, ReplayArgs, WorkloadChoice};
-
 use tlsdyno_runner::kinds::AnyExperiment;
 use tlsdyno_runner::kinds::flags::{ApplicationArgs, NetworkArgs, RepeatArgs, ServerTlsArgs, libraries, number};
 use tlsdyno_runner::kinds::perform::OutputArgs;
 use tlsdyno_runner::run::check::CheckExperiment;
 use tlsdyno_runner::run::cpus;
 use tlsdyno_runner::run::own_command::command_spec;
+use tlsdyno_tls::{Group, Stage};
+use tlsdyno_traffic::load::values::Header;
+use tlsdyno_workloads::flags::{self, ReplayArgs, WorkloadChoice};
 
 use crate::AblationExperiment;
 

@@ -2,13 +2,14 @@
 
 use serde::Serialize;
 use tlsdyno_record::store::Record;
-use tlsdyno_stats::Summary;
-use tlsdyno_stats::findings::RemedyFinding;
-use tlsdyno_stats::scoreboard::{self, Claim};
+use tlsdyno_runner::report::json;
+use tlsdyno_stats::scoreboard::Claim;
 
 use super::page::answer::answer;
 use super::page::remedies;
-use tlsdyno_runner::report::{json, published};
+use crate::page::published;
+use crate::summary::findings::RemedyFinding;
+use crate::summary::{Summary, scoreboard};
 
 /// Results of an experiment with one server: its summary, and what reports derive from it.
 #[derive(Serialize)]

@@ -8,13 +8,15 @@
 extern crate tlsdyno_base;
 
 pub mod command;
+pub mod counting;
 #[cfg(test)]
 mod file_tests;
+pub mod foreign;
 mod json;
 pub mod page;
 pub mod subject;
+pub mod summary;
 
-use std::ops::Deref;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
@@ -32,8 +34,9 @@ use tlsdyno_runner::report::{Style, terminal};
 use tlsdyno_runner::run::check::{CheckExperiment, check_sessions};
 use tlsdyno_runner::run::cpus;
 use tlsdyno_stats::rounds::Rounds;
-use tlsdyno_stats::scoreboard::{self, Claim};
-use tlsdyno_stats::{Shares, Summary};
+use tlsdyno_stats::scoreboard::Claim;
+
+use crate::summary::{Shares, Summary, scoreboard};
 
 pub struct Ablation;
 
@@ -47,7 +50,7 @@ impl Kind for Ablation {
     }
 
     fn summary(&self, record: &Record) -> Result<Box<dyn AnySummary>> {
-        Ok(Box::new(AblationSummary(Summary::of(record))))
+        Ok(Box::new(Summary::of(record)))
     }
 
     fn so_far(&self, record: &Record, rows: usize) -> String {
@@ -72,20 +75,8 @@ impl Kind for Ablation {
 #[derive(Serialize)]
 pub struct AblationExperiment(pub Experiment);
 
-impl Deref for AblationExperiment {
-    type Target = Experiment;
-
-    fn deref(&self) -> &Experiment {
-        &self.0
-    }
-}
-
 impl AnyExperiment for AblationExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &Ablation
-    }
+    any_experiment!(Ablation, 0);
 
     fn complete(&mut self, directory: &Path) -> Result<()> {
         CheckExperiment::complete(&mut self.0, directory)
@@ -126,25 +117,22 @@ impl AnyExperiment for AblationExperiment {
     }
 }
 
-/// Its numbers, as those of any kind.
-pub struct AblationSummary(pub Summary);
-
-impl AnySummary for AblationSummary {
+impl AnySummary for Summary {
     fn document(&self, record: &Record) -> Document {
-        page::document(record, &self.0)
+        page::document(record, self)
     }
 
     fn json(&self, record: &Record) -> String {
-        json::json(record, &self.0)
+        json::json(record, self)
     }
 
     fn beside_paper(&self) -> Option<(&str, Vec<Claim>)> {
-        let source = self.0.published.as_ref().map(|published| published.source.as_str())?;
-        Some((source, scoreboard::claims(&self.0)))
+        let source = self.published.as_ref().map(|published| published.source.as_str())?;
+        Some((source, scoreboard::claims(self)))
     }
 
     fn is_contradicted(&self, record: &Record) -> bool {
-        self.0.counted.as_ref().is_some_and(|counts| counts.impossible(record).is_some())
+        self.counted.as_ref().is_some_and(|counts| counts.impossible(record).is_some())
     }
 }
 

@@ -15,14 +15,8 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::load::Workload;
 use tlsdyno_record::model::{Experiment, Method, Question};
 use tlsdyno_record::store::{Configuration, KindPart, Record, Warning, warning};
-use tlsdyno_tls::Stage;
-use tlsdyno_workloads::changing;
-
-use sliced::WatchModes;
 use tlsdyno_runner::run::check::CheckExperiment;
-use tlsdyno_runner::run::counting::Counting;
 use tlsdyno_runner::run::cpus::{self, Cpus};
-use tlsdyno_runner::run::foreign::Foreign;
 use tlsdyno_runner::run::fresh_servers::FreshServers;
 use tlsdyno_runner::run::load_process::{LoadProcess, Sessions};
 use tlsdyno_runner::run::neighbours::Neighbours;
@@ -35,6 +29,13 @@ use tlsdyno_runner::run::sliced::{SLICED_ROUNDS_MIN, SlicedPart, Sweeps, sliced_
 use tlsdyno_runner::run::testbed::{ServerUnderTest, Testbed};
 use tlsdyno_runner::run::verify::Achieved;
 use tlsdyno_runner::run::{manifest, modes, own_command};
+use tlsdyno_tls::Stage;
+use tlsdyno_workloads::changing;
+
+use crate::counting::Counting;
+use crate::foreign::Foreign;
+use crate::summary::between_runs::earlier_runs;
+use sliced::WatchModes;
 
 /// Command that shows the details of a log's problems.
 const WORKLOAD_REMEDY: &str = "`tlsdyno trace show FILE` tells more";
@@ -57,7 +58,9 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     let Experiment { question, measure, .. } = experiment;
     if let Question::ForeignTraffic(traffic) = experiment.asks() {
         return runner::run(question, measure, stop, observer, move |record, observer| {
-            Foreign::start(experiment, traffic, cpus, record, stop, observer)
+            let subject = Foreign::start(experiment, traffic, cpus, record, stop, observer)?;
+            record.manifest.earlier_runs = earlier_runs(record);
+            Ok(subject)
         });
     }
     let sliced = modes::with_host(experiment);
@@ -70,7 +73,9 @@ pub fn run(experiment: &Experiment, stop: &AtomicBool, observer: &mut dyn Observ
     if experiment.asks() != Question::Counts {
         starts.push(boxed(|record: &mut Record, observer: &mut dyn Observer| {
             record.warnings.extend(told);
-            SingleServer::start(experiment, cpus, record, stop, observer)
+            let subject = SingleServer::start(experiment, cpus, record, stop, observer)?;
+            record.manifest.earlier_runs = earlier_runs(record);
+            Ok(subject)
         }));
     }
     if experiment.uses(Method::Counting) {

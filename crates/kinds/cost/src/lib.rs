@@ -17,6 +17,7 @@ mod server;
 mod side_by_side;
 pub mod steps;
 mod subject;
+mod sum;
 pub mod summary;
 
 use anyhow::{Result, ensure};
@@ -136,11 +137,7 @@ impl Kind for Costs {
 }
 
 impl AnyExperiment for CostExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &Costs
-    }
+    any_experiment!(Costs);
 
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
         changes.refuse_workers(name)?;

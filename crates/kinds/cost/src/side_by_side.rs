@@ -8,7 +8,8 @@ use tlsdyno_stats::rows::{Rows, Terms};
 
 use crate::LABELS;
 use crate::part_id::{PartId, PartKind};
-use crate::parts::{Part, Seen};
+use crate::parts::Part;
+use crate::sum::Seen;
 
 /// Difference between the costs of a part of the first server and of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]

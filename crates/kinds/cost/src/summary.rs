@@ -11,8 +11,9 @@ use tlsdyno_tls::Version;
 use tlsdyno_traffic::network::certificate::Certificate;
 
 use crate::part_id::PartId;
-use crate::parts::{self, Part, PartCost, Seen};
+use crate::parts::{self, Part, PartCost};
 use crate::side_by_side::{self, PartDifference};
+use crate::sum::Seen;
 use crate::{CostRecord, LABELS, Measured};
 
 /// Name of the cost where the server's CPU time is read.

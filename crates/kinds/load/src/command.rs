@@ -16,10 +16,14 @@ use tlsdyno_base::units::{NONE, format_duration, format_rate};
 use tlsdyno_base::{interrupt, open_files};
 use tlsdyno_engine::load::{ErrorKind, Outcome, Plan};
 use tlsdyno_engine::time::Time;
-use tlsdyno_record::model::ChangeLimit;
-use tlsdyno_record::model::{Measure, WorkersModel, without_secrets};
+use tlsdyno_record::model::{ChangeLimit, Measure, WorkersModel, without_secrets};
 use tlsdyno_record::store::load_run::{Asked, Summary};
 use tlsdyno_record::store::{Record, Warning};
+use tlsdyno_runner::kinds::flags::number;
+use tlsdyno_runner::kinds::perform::ResultArgs;
+use tlsdyno_runner::report::json;
+use tlsdyno_runner::report::terminal::{Style, streamed_line, text};
+use tlsdyno_runner::run::cpus;
 use tlsdyno_stats::compared::verdict;
 use tlsdyno_traffic::load::diagnosis::{self, Sent};
 use tlsdyno_traffic::load::limit::{Limit, RunLimit};
@@ -42,11 +46,6 @@ use crate::run_files::{check_endings, write_load, write_record};
 use crate::subject::{self, Runs, WARM_UP};
 use crate::summary::LoadSummary;
 use crate::{conforming, run_page};
-use tlsdyno_runner::kinds::flags::number;
-use tlsdyno_runner::kinds::perform::ResultArgs;
-use tlsdyno_runner::report::json;
-use tlsdyno_runner::report::terminal::{Style, streamed_line, text};
-use tlsdyno_runner::run::cpus;
 
 /// Load a server and measure it: throughput, latency by phase, handshakes by kind
 ///

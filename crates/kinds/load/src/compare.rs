@@ -6,27 +6,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
+use tlsdyno_ablation::page::compared as costs;
+use tlsdyno_ablation::summary::{Summary as Costs, compared_shares};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::output;
-use tlsdyno_record::model::ChangeLimit;
-use tlsdyno_record::model::Experiment;
+use tlsdyno_record::model::{ChangeLimit, Experiment};
 use tlsdyno_record::store::load_run::{FORMAT, Summary};
 use tlsdyno_record::store::{OfKind, Record, Store};
+use tlsdyno_runner::kinds::flags::number;
+use tlsdyno_runner::report::circumstances;
+use tlsdyno_runner::report::document::{Document, Section};
+use tlsdyno_runner::report::terminal::{self, Style};
 use tlsdyno_stats::compared::{
     Comparison, Gate, RUN_TO_RUN_PERCENT, Sample, Word, gate, repeats, single_runs, verdict,
 };
-use tlsdyno_stats::compared_shares;
 use tlsdyno_stats::statement::Direction;
-use tlsdyno_stats::summary::Summary as Costs;
 
 use crate::LoadRecord;
+use crate::compared::{self, Scatter};
 use crate::summary::{LoadSummary, sample_of_point, sample_of_whole, samples, samples_of_run};
-use tlsdyno_runner::kinds::flags::number;
-use tlsdyno_runner::report::circumstances;
-use tlsdyno_runner::report::compared::{self, Scatter};
-use tlsdyno_runner::report::document::{Document, Section};
-use tlsdyno_runner::report::terminal::{self, Style};
 
 /// Compare loads: faster, slower or undecided; or the costs that two records of `ablate` tell
 ///
@@ -173,7 +172,7 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
     let remarks = circumstances::changed(&records[0], &records[1]);
     let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
     let object = json!({"format": 1, "shares": changes, "warnings": remarks});
-    print(args.json, &object, compared::shares(&changes), remarks, compared::shares_sentence(&changes))?;
+    print(args.json, &object, costs::shares(&changes), remarks, costs::shares_sentence(&changes))?;
     Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
 }
 

@@ -12,6 +12,7 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::units::{format_count, format_percent, format_quantity};
 use tlsdyno_engine::load::{Kept, Outcome};
 use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_runner::report::terminal::streamed_line;
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::screen::Display;
 use tlsdyno_traffic::load::sweep::{self, ConnectionRange, MostConforming};
@@ -21,7 +22,6 @@ use tlsdyno_traffic::load::warning::is_client_bound;
 use super::command::{Args, Destination, keep, question, summed_up};
 use crate::run_files::write_record;
 use crate::subject::Runs;
-use tlsdyno_runner::report::terminal::streamed_line;
 
 /// Line rate of a client in SPECweb99, bit/s. The default of `--keep` is the part of it that a client must receive, 320
 /// kbit/s.

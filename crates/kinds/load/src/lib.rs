@@ -7,12 +7,15 @@
 #[macro_use]
 extern crate tlsdyno_base;
 
+mod check;
 pub mod command;
 pub mod compare;
+pub mod compared;
 mod conforming;
 pub mod curve;
 pub mod file;
 mod in_turns;
+pub mod over_reuse;
 pub mod page;
 mod points;
 mod record;
@@ -37,6 +40,7 @@ use tlsdyno_runner::report::json;
 use tlsdyno_stats::compared::{Word, verdict};
 
 use self::file::LoadExperiment;
+
 pub use self::record::{LoadRecord, LoggedReuse};
 use self::summary::LoadSummary;
 
@@ -72,11 +76,7 @@ impl Kind for Loads {
 }
 
 impl AnyExperiment for LoadExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &Loads
-    }
+    any_experiment!(Loads);
 
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
         changes.refuse_libraries(name)?;
@@ -88,7 +88,7 @@ impl AnyExperiment for LoadExperiment {
     }
 
     fn perform(&self, output: &OutputArgs) -> Result<Exit> {
-        subject::check(self, None).or_fault(Fault::Usage)?;
+        check::check(self, None).or_fault(Fault::Usage)?;
         perform(self, output, &|stop, progress| subject::run(self, None, stop, progress))
     }
 }

@@ -7,15 +7,15 @@ use tlsdyno_base::units::{
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
 use tlsdyno_report::rows::Rows;
+use tlsdyno_runner::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
+use tlsdyno_runner::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
+use tlsdyno_runner::report::{cells, circumstances};
 use tlsdyno_stats::ConfigurationSummary;
 
+use crate::compared::{self, Scatter};
 use crate::sizes::Crossing;
 use crate::summary::{LoadSummary, latency};
 use crate::{LoadRecord, curve, run_page};
-use tlsdyno_runner::report::charts::{COLOURS, line_legend, line_mark, palette, quantity, tooltip, with};
-use tlsdyno_runner::report::compared::{self, Scatter};
-use tlsdyno_runner::report::document::{Chart, Content, Document, Medium, Method, Section, Tone};
-use tlsdyno_runner::report::{cells, circumstances};
 
 pub fn document(record: &Record, summary: &LoadSummary) -> Document {
     let runs = record.kind_part.of::<LoadRecord>().map_or(&[][..], |load| &load.runs);

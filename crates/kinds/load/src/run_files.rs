@@ -7,11 +7,11 @@ use anyhow::{Context, Result, bail};
 use tlsdyno_base::foreign::of_label;
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
+use tlsdyno_runner::kinds::Kind;
+use tlsdyno_runner::report::render::{csv, html, json};
 
 use super::Loads;
 use crate::run_page;
-use tlsdyno_runner::kinds::Kind;
-use tlsdyno_runner::report::render::{csv, html, json};
 
 /// Every file name must end in a format of a run, or of a record; the error lists the formats.
 pub fn check_endings(paths: &[PathBuf], of_record: bool) -> Result<()> {

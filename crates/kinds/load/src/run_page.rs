@@ -11,12 +11,12 @@ use tlsdyno_base::units::{
 use tlsdyno_engine::load::{Life, Phase, Slice};
 use tlsdyno_record::store::load_run::Summary;
 use tlsdyno_report::rows::Rows;
-
-use crate::summary::LoadSummary;
 use tlsdyno_runner::report::charts::{COLOURS, line_legend, palette, percentile_curves, quantity, tooltip, with};
 use tlsdyno_runner::report::document::{Cell, Chart, Column, Document, Medium, Section, row};
 use tlsdyno_runner::report::text::capitalised;
 use tlsdyno_runner::report::{cells, circumstances};
+
+use crate::summary::LoadSummary;
 
 /// The document of a run.
 pub fn document(summary: &Summary) -> Document {

@@ -7,12 +7,12 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::workload::WorkloadSpec;
+use tlsdyno_runner::run::credentials::Credentials;
+use tlsdyno_runner::run::testbed::make_site;
 use tlsdyno_servers::{Instance, RunDirectory, ServerSpec};
 use tlsdyno_traffic::load::url::Url;
 
 use crate::file::StartedServer;
-use tlsdyno_runner::run::credentials::Credentials;
-use tlsdyno_runner::run::testbed::make_site;
 
 /// The server with its files. Dropping it ends the server.
 pub struct Started {

@@ -8,9 +8,11 @@ use tlsdyno_base::histogram::{self, Percentiles, percentiles};
 use tlsdyno_engine::load::Slice;
 use tlsdyno_record::store::load_run::Summary;
 use tlsdyno_record::store::{Block, Record, Warning};
+use tlsdyno_stats::ConfigurationSummary;
 use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_column};
 use tlsdyno_stats::compared::{self, Comparison, Sample};
-use tlsdyno_stats::summary::{self, ConfigurationSummary};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::summary::few_rounds;
 
 use crate::LoadRecord;
 use crate::curve::log::LogOnCurve;
@@ -105,15 +107,15 @@ impl LoadSummary {
         let load = record.kind_part.understood::<LoadRecord>()?;
         let surges_full_per_second =
             if load.experiment.one_run { load.runs.iter().map(surge).collect() } else { Vec::new() };
-        let summary = summary::Summary::of(record);
-        let points = summary.configurations.into_iter().enumerate();
-        let points = points.map(|(index, of)| point(record, index, of)).collect();
+        let rounds = Rounds::of(record);
+        let indices = 0..record.configurations.len();
+        let points = indices.map(|index| point(record, index, ConfigurationSummary::of(&rounds, index))).collect();
         let curves = CurveSummary::all(record);
         let log = LogOnCurve::of(record, &curves);
         let against =
             if load.experiment.against.is_some() { compared::rounds(&paired(record, [0, 1])) } else { Vec::new() };
-        let rounds = summary.rounds;
-        let few = if load.runs.is_empty() { summary::few_rounds(record, rounds) } else { None };
+        let rounds = rounds.told();
+        let few = if load.runs.is_empty() { few_rounds(record, rounds) } else { None };
         let warnings = record.warnings.iter().cloned().chain(few).collect();
         let crossing = Crossing::of(record);
         Ok(LoadSummary { points, surges_full_per_second, curves, log, against, crossing, rounds, warnings })

@@ -20,6 +20,7 @@ use tlsdyno_runner::report::json;
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::PrimitivesExperiment;
+
 pub use self::file::PrimitivesRecord;
 use self::summary::PrimitivesSummary;
 
@@ -34,11 +35,7 @@ impl Kind for PrimitivesOfLibraries {
 }
 
 impl AnyExperiment for PrimitivesExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &PrimitivesOfLibraries
-    }
+    any_experiment!(PrimitivesOfLibraries);
 
     fn complete(&mut self, _directory: &Path) -> Result<()> {
         PrimitivesExperiment::check(self)

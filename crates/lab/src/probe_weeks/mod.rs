@@ -35,11 +35,7 @@ impl Kind for ProbeWeeks {
 }
 
 impl AnyExperiment for ProbeExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &ProbeWeeks
-    }
+    any_experiment!(ProbeWeeks);
 
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
         changes.refuse_workers(name)?;

@@ -107,20 +107,24 @@ pub fn find<T: AnyExperiment>(kinds: &[&dyn Kind], which: &Path, what: &str) -> 
     }
 }
 
-/// Implements the common part of [`AnyExperiment`] for a type with the usual fields.
+/// Implements the common part of [`AnyExperiment`] for a type with the usual fields; `inner`: of what these are.
 #[macro_export]
 macro_rules! any_experiment {
-    () => {
+    ($kind:expr $(, $inner:tt)?) => {
         fn question(&self) -> &str {
-            &self.question
+            &self$(.$inner)?.question
         }
 
         fn measure(&self) -> &tlsdyno_record::model::Measure {
-            &self.measure
+            &self$(.$inner)?.measure
         }
 
         fn to_toml(&self) -> anyhow::Result<String> {
             Ok(toml::to_string(self)?)
+        }
+
+        fn kind(&self) -> &'static dyn $crate::kinds::Kind {
+            &$kind
         }
     };
 }

@@ -11,9 +11,8 @@ use tlsdyno_record::store::warning::code;
 use tlsdyno_report::markdown;
 
 use super::{AnyExperiment, AnySummary, Kind, Progress};
-use crate::report::circumstances::warnings_of;
 use crate::report::document::Document;
-use crate::report::{Style, html, json, terminal};
+use crate::report::{Style, html, terminal};
 use crate::run::runner::Finished;
 
 /// Where results go, and what else can be done with an experiment.
@@ -86,7 +85,7 @@ pub fn perform_and_keep(
     let finished = result?;
     let record = &finished.record;
     // Once for all that is shown: it takes long for many rounds.
-    let summary = summed_up(kind, record)?;
+    let summary = kind.summary(record)?;
     let document = document.map_or_else(|| summary.document(record), |document| document(record, summary.as_ref()));
     show(&document, output, || Ok(summary.json(record)))?;
     Ok((exit_of(&finished, summary.as_ref()), finished.record))
@@ -108,29 +107,6 @@ pub fn show(document: &Document, output: &ResultArgs, json: impl FnOnce() -> Res
     }
     tlsdyno_base::output::print(text)?;
     written
-}
-
-/// Numbers of a record that was stopped before its subject was known: it has only its question.
-struct OnlyQuestion;
-
-const NO_ANSWER: &str = "There is no answer: the experiment was stopped before anything was measured.";
-
-impl AnySummary for OnlyQuestion {
-    fn document(&self, record: &Record) -> Document {
-        let (title, answer) = (record.question.clone(), NO_ANSWER.to_owned());
-        Document { title, answer, sections: vec![warnings_of(&record.warnings)], ..Document::default() }
-    }
-
-    fn json(&self, record: &Record) -> String {
-        json::results(record, NO_ANSWER.to_owned(), 0, serde_json::Map::new(), &record.warnings)
-    }
-}
-
-fn summed_up(kind: &dyn Kind, record: &Record) -> Result<Box<dyn AnySummary>> {
-    match kind.summary(record) {
-        Err(_) if record.kind_part.field().is_empty() => Ok(Box::new(OnlyQuestion)),
-        summary => summary,
-    }
 }
 
 fn write_report(document: &Document, path: &Path) -> Result<()> {

@@ -4,9 +4,7 @@
 pub mod cells;
 pub mod charts;
 pub mod circumstances;
-pub mod compared;
 mod method;
-pub mod over_reuse;
 pub mod published;
 pub mod render;
 pub mod scoreboard;

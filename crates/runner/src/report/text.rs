@@ -4,9 +4,9 @@ use tlsdyno_base::units::{
     UNDECIDED, format_duration, format_interval, format_interval_with, format_percent, format_tenths,
 };
 pub use tlsdyno_report::document::capitalised;
-use tlsdyno_stats::shares::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
+use tlsdyno_stats::remainders::{MISSING, OTHER_TLS, PLAIN_HTTP, TOGETHER};
 use tlsdyno_stats::statement::{Difference, Lies};
-use tlsdyno_stats::{Loaded, PartOfWhole, Ratio, Share};
+use tlsdyno_stats::{PartOfWhole, Ratio};
 use tlsdyno_tls::Stage;
 
 /// A stage or remainder as words.
@@ -18,49 +18,6 @@ pub fn stage_label(stage: &str) -> String {
         MISSING => "missing to 100 %".to_owned(),
         other => other.parse().map_or_else(|_| other.replace('_', " "), Stage::label),
     }
-}
-
-/// Name of a share, with the stages whose cost it includes: `rest of TLS (with MAC, digest)`.
-pub fn share_label(share: &Share) -> String {
-    let stages: Vec<String> = share.without.iter().map(|stage| stage_label(stage)).collect();
-    let label = stage_label(&share.stage);
-    if stages.is_empty() { label } else { format!("{label} (with {})", stages.join(", ")) }
-}
-
-/// As [`share_label`] for narrow places: more than two stages are counted, not named.
-pub fn short_share_label(share: &Share) -> String {
-    match share.without.len() {
-        0..=2 => share_label(share),
-        stages => format!("{} (with {stages} stages)", stage_label(&share.stage)),
-    }
-}
-
-/// Names of our libraries that the server had loaded.
-pub fn loaded_label(loaded: Loaded) -> &'static str {
-    match loaded {
-        Loaded::Provider => "provider",
-        Loaded::Shim => "shim",
-        Loaded::Both => "provider and shim",
-        Loaded::Doubler => "doubler",
-    }
-}
-
-/// `41.2 % [39.0, 43.1]`.
-pub fn share_with_interval(share: &Share) -> String {
-    match share.part() == PartOfWhole::NotKnown || share.estimate().has_interval() {
-        true => [share_number(share), share_interval(share)].join(" ").trim_end().to_owned(),
-        false => UNDECIDED.to_owned(),
-    }
-}
-
-/// `41.2 %`; a bound, or `not known`, in place of an impossible number.
-pub fn share_number(share: &Share) -> String {
-    part_number(share.part())
-}
-
-/// `[39.0, 43.1]`; empty where the whole interval is impossible.
-pub fn share_interval(share: &Share) -> String {
-    part_interval(share.part(), share.low, share.high)
 }
 
 /// A part of a whole: `41.2 %`, `≤ 2.1 %`, `not known`.

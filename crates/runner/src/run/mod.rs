@@ -4,10 +4,8 @@
 
 pub mod bound;
 pub mod check;
-pub mod counting;
 pub mod cpus;
 pub mod credentials;
-pub mod foreign;
 pub mod fresh_servers;
 pub mod hardware;
 pub mod instruments;

@@ -14,9 +14,8 @@ use anyhow::{Context, Result};
 use tlsdyno_base::fault::{Fault, fault_of};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
-use tlsdyno_record::model::{Experiment, Measure};
-use tlsdyno_record::store::{Block, Calibration, EarlierRun, Journal, Record, Store, StoreError, Warning};
-use tlsdyno_stats::between_runs;
+use tlsdyno_record::model::Measure;
+use tlsdyno_record::store::{Block, Calibration, Journal, Record, Warning};
 
 use self::measuring::Run;
 use super::bound::{Bound, MachineClock};
@@ -84,6 +83,11 @@ pub trait Subject {
     fn warnings(&self) -> Vec<Warning> {
         Vec::new()
     }
+
+    /// Half width of the widest interval of what is asked for, percentage points, which `--until` bounds.
+    fn widest_points(&self, _record: &Record) -> Option<f64> {
+        None
+    }
 }
 
 #[derive(Debug)]
@@ -131,7 +135,6 @@ pub fn run_in_turn<'a>(
     let first = starts.next().context("an experiment measures something")?;
     let mut subject = first(&mut record, observer)?;
     record.manifest.calibration = Calibration::last(&record.manifest.server_name);
-    record.manifest.earlier_runs = earlier_runs(&record);
     record.warnings.extend(manifest::governor_warning(&record.manifest));
     let mut journal = Journal::begin(record);
     if let Some(failure) = journal.failure() {
@@ -170,26 +173,6 @@ pub fn run_in_turn<'a>(
     observer.finished();
     drop(starts);
     Ok(end(journal, outcome))
-}
-
-/// Number of the last records of the same experiment that are searched for an earlier run.
-const RECORDS_LOOKED_AT: usize = 5;
-
-/// Earlier runs of the same experiment in the store. A store that cannot be read is reported when the journal begins.
-fn earlier_runs(record: &Record) -> Vec<EarlierRun> {
-    let find = || -> Result<Vec<EarlierRun>, StoreError> {
-        let Some(asked) = between_runs::asked(record) else { return Ok(Vec::new()) };
-        let store = Store::open_for_reading()?;
-        let asks_the_same = |(_, earlier): &(String, Experiment)| between_runs::essence(earlier) == asked;
-        for (id, _) in store.finished()?.into_iter().filter(asks_the_same).take(RECORDS_LOOKED_AT) {
-            let earlier = store.load(&id)?;
-            if between_runs::is_another_run(record, &earlier) {
-                return Ok(between_runs::handed_on(&earlier));
-            }
-        }
-        Ok(Vec::new())
-    };
-    find().unwrap_or_default()
 }
 
 /// Ends the record with the outcome of measuring.

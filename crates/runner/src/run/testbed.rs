@@ -1,5 +1,6 @@
 //! The testbed: everything that is started and written before the first block, and taken down after the last.
 
+mod loads;
 mod recordings;
 mod server_pool;
 mod server_under_test;
@@ -16,13 +17,11 @@ use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
 use tlsdyno_base::namespace::Apart;
-use tlsdyno_engine::load::{Connections, Expect, LoadTarget, Outcome, Plan, Workload};
+use tlsdyno_engine::load::Expect;
 use tlsdyno_engine::serve::Transaction;
 use tlsdyno_native::{Doubling, Handed, Hardware, Injection, ShimInjection, ShimSettings};
 use tlsdyno_record::model::workload::WorkloadSpec;
-use tlsdyno_record::model::{
-    COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Load, Method, ServerName, Tls,
-};
+use tlsdyno_record::model::{COUNTED_CODE, CertificateKind, ConfigurationModel, Experiment, Method, ServerName, Tls};
 use tlsdyno_servers::{Instance, Library, RunDirectory, ServerSpec, tls_library};
 use tlsdyno_tls::{ClientCertificate, Config, Settings, Stage, StageSet};
 use tlsdyno_traffic::load::client;
@@ -32,10 +31,8 @@ use super::bound::preparing_most;
 use super::cpus::{self, Cpus, Placement};
 use super::credentials::{Credentials, HOST};
 use super::instruments::Instruments;
-use super::load_process::{LoadProcess, Sessions};
 use super::recording::Recording;
 use super::request::plain_get;
-use super::schedule::Work;
 use super::{hardware, modes, own_command};
 use server_pool::ServerPool;
 pub use server_under_test::ServerUnderTest;
@@ -413,84 +410,9 @@ impl Testbed {
         cpus.into_iter().collect()
     }
 
-    /// Starts the load process for these servers, all of which must have been started once, so that their addresses are
-    /// known. Configurations that are not `valid` keep their index without a plan.
-    pub fn start_load(&self, valid: impl Fn(usize) -> bool) -> Result<LoadProcess> {
-        self.start_load_on(&self.plans(valid)?)
-    }
-
-    /// Load of each server. A server that was not started may lack the recording for its client.
-    pub fn plans(&self, valid: impl Fn(usize) -> bool) -> Result<Vec<Plan>> {
-        let settings = |index: usize| self.servers[index].settings.as_ref().filter(|_| valid(index));
-        (0..self.servers.len()).map(|index| self.plan_of(index, settings(index))).collect()
-    }
-
-    /// Starts the load process for these plans.
-    pub fn start_load_on(&self, plans: &[Plan]) -> Result<LoadProcess> {
-        let Experiment { server, workers, network, .. } = &self.experiment;
-        let between = (workers.as_ref(), network.as_ref());
-        let process = LoadProcess::start(plans, &server.client, between, self.directory.path(), self.cpus.load)?;
-        self.permit(&process.sources)?;
-        Ok(process)
-    }
-
-    /// Admits only this machine and workers at these addresses to servers without parts of their cryptography.
-    pub fn permit(&self, sources: &[IpAddr]) -> Result<()> {
-        if listening::is_loopback(self.ip) {
-            return Ok(());
-        }
-        let peers: BTreeSet<IpAddr> = sources.iter().copied().chain([self.ip]).collect();
-        self.servers
-            .iter()
-            .filter_map(|server| server.instruments.shim.as_ref())
-            .try_for_each(|shim| shim.permit(&peers))
-    }
-
-    /// Runs work on the server of a configuration, whose index is the load's target. Lost workers are no longer
-    /// admitted to the servers.
-    pub fn carry_out(
-        &self,
-        load: &mut LoadProcess,
-        (target, index): (usize, usize),
-        work: &Work,
-        sessions: Sessions,
-    ) -> Result<Outcome> {
-        let outcome = load.run(target, self.address(index), work, sessions)?;
-        if !outcome.losses.is_empty() {
-            self.permit(&load.sources)?;
-        }
-        Ok(outcome)
-    }
-
     /// Last lines of the server's log, for the end of an error message.
     pub fn log_tail(&mut self, index: usize) -> String {
         self.instance(index).map(|instance| log_tail(instance)).unwrap_or_default()
-    }
-
-    /// Load of the server of a configuration, which must have been started once.
-    pub fn plan(&self, index: usize) -> Result<Plan> {
-        self.plan_of(index, self.servers[index].settings.as_ref())
-    }
-
-    fn plan_of(&self, index: usize, settings: Option<&Settings>) -> Result<Plan> {
-        let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
-        let tls = settings.map(compile).transpose();
-        let tls = tls.with_context(|| format!("target {}", self.servers[index].model.name))?;
-        let target = LoadTarget { address: self.address(index), host: self.host_name.clone(), tls };
-        let load = &self.experiment.load;
-        Ok(Plan {
-            resumption: load.reuse()?,
-            window: self.site.spec.window(),
-            ..Plan::new(target, self.workload(index), connections(load))
-        })
-    }
-
-    /// Workload of a configuration: the common one, unless its server has another keep-alive time.
-    fn workload(&self, index: usize) -> Arc<Workload> {
-        match self.servers[index].model.tls.keep_alive_s {
-            Some(seconds) => Arc::new(workloads::with_keep_alive(&self.site.workload, seconds)),
-            None => Arc::clone(&self.site.workload),
-        }
     }
 
     pub fn is_built_in(&self, index: usize) -> bool {
@@ -549,15 +471,4 @@ pub fn stop_all(servers: Vec<Instance>) {
             scope.spawn(|| server.stop().ok());
         }
     });
-}
-
-fn connections(load: &Load) -> Connections {
-    Connections {
-        total: load.connections,
-        per_user: load.per_user,
-        first_alone: !load.all_at_once,
-        requests_each: load.requests_per_connection,
-        timeout_ns: load.timeout_ms * 1_000_000,
-        batch_ns: 0,
-    }
 }

@@ -4,11 +4,14 @@
 use crate::questions;
 
 use serde_json::Value;
+use tlsdyno::kinds::ablation::page::published::what_changed;
+use tlsdyno::kinds::ablation::summary::scoreboard::claims;
+use tlsdyno::kinds::ablation::summary::{Share, Summary};
 use tlsdyno::model::{Experiment, Processors, Quantity, ShareClaimModel};
-use tlsdyno::report::{self, Style};
-use tlsdyno::stats::scoreboard::{Fate, claims};
-use tlsdyno::stats::shares::MISSING;
-use tlsdyno::stats::{Direction, Metric, Share, Summary, Verdict};
+use tlsdyno::report::Style;
+use tlsdyno::stats::remainders::MISSING;
+use tlsdyno::stats::scoreboard::Fate;
+use tlsdyno::stats::{Direction, Metric, Verdict};
 use tlsdyno::store::Record;
 use tlsdyno_lab::KINDS;
 
@@ -198,7 +201,7 @@ fn setup_and_data_add_up_with_the_discrepancy() {
         (beside.discrepancy[0] - (79.028 - 62.808 - 33.772)).abs() < 1e-2 && beside.whole[1].is_nan(),
         "{beside:?}"
     );
-    let changed = report::published::what_changed(&summary).join("\n");
+    let changed = what_changed(&summary).join("\n");
     assert!(changed.contains("Connection setup costs more than data exchange"), "{changed}");
 }
 
@@ -215,7 +218,7 @@ fn the_papers_numbers_stand_beside_ours() {
     assert!(
         (as_is.percent_of_reference[0] - 100.0 * 147.0 / 1370.0).abs() < 1e-9 && as_is.percent_of_reference[1].is_nan()
     );
-    let changed = report::published::what_changed(&summary).join("\n");
+    let changed = what_changed(&summary).join("\n");
     assert!(changed.contains("TLS divides what this server can do by 5.0"), "{changed}");
     assert!(changed.contains("what the paper's could do by 9.3: that is smaller"), "{changed}");
     assert!(changed.contains("smaller: RSA") && changed.contains("bigger: session cache"), "{changed}");

@@ -1,8 +1,8 @@
 //! A calibration on a made-up record: costs that were put in are found, and reports carry the limit.
 
 use serde_json::Value;
+use tlsdyno::kinds::ablation::summary::calibration::{Names, evaluate};
 use tlsdyno::random::SplitMix64;
-use tlsdyno::stats::calibration::{Names, evaluate};
 use tlsdyno::stats::rounds::Rounds;
 use tlsdyno::store::{Block, Calibration, Configuration, Record, Role};
 use tlsdyno_lab::KINDS;

@@ -4,8 +4,9 @@ use crate::synthetic;
 
 use synthetic::{ALL_OFF, PLAIN_HTTP, STAGES, Synthetic};
 use tlsdyno::kinds::ablation::page::answer::answer;
+use tlsdyno::kinds::ablation::summary::{Share, Summary};
 use tlsdyno::report::Style;
-use tlsdyno::stats::{Metric, Share, Summary, Verdict};
+use tlsdyno::stats::{Metric, Verdict};
 use tlsdyno::store::warning::{self, Warning};
 use tlsdyno::store::{Record, Role, Slice};
 use tlsdyno_lab::KINDS;

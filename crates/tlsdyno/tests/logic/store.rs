@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use synthetic::Synthetic;
+use tlsdyno::kinds::ablation::summary::between_runs::essence;
 use tlsdyno::model::{Experiment, Server, ServerName};
-use tlsdyno::stats::between_runs::essence;
 use tlsdyno::store::{KindPart, Record, Store, StoreError, read_json, write_json};
 use tlsdyno_cluster::cluster::file::ClusterExperiment;
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use tlsdyno::stats::counts::Counts;
+use tlsdyno::kinds::ablation::summary::counts::Counts;
 use tlsdyno::store::{Record, Role, Store};
 use tlsdyno_tls::{Stage, StageSet};
 

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tlsdyno::kinds::ablation::page::remedies::configuration_lines;
+use tlsdyno::kinds::ablation::summary::findings::RemedyFinding;
 use tlsdyno::kinds::ablation::{Ablation, AblationExperiment};
 use tlsdyno::kinds::find;
 use tlsdyno::model::{CertificateKind, ServerName, SessionCache, TicketKeys};
 use tlsdyno::servers::directives::{self, CertificateFile, Setting};
 use tlsdyno::servers::{certificates, programs};
-use tlsdyno::stats::findings::RemedyFinding;
 use tlsdyno::store::Record;
 use tlsdyno_tls::{Group, Suite, Version};
 

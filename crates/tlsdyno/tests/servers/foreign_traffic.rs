@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tlsdyno::exchange::exchange;
+use tlsdyno::kinds::ablation::summary::traffic::Traffic;
 use tlsdyno::model::{CertificateKind, Tls};
 use tlsdyno::native::layout::doubler as layout;
 use tlsdyno::run::credentials::Credentials;
-use tlsdyno::stats::traffic::Traffic;
 use tlsdyno::store::{Record, Store};
 use tlsdyno_tls::{Config, Effort, Settings, Stage, StageSet};
 

@@ -5,10 +5,11 @@ use crate::place;
 use std::collections::{BTreeMap, BTreeSet};
 
 use place::Place;
+use tlsdyno::kinds::ablation::summary::{Share, Shares};
 use tlsdyno::model::{Experiment, Method};
 use tlsdyno::report::Style;
+use tlsdyno::stats::Metric;
 use tlsdyno::stats::rounds::Rounds;
-use tlsdyno::stats::{Metric, Share, Shares};
 use tlsdyno::store::warning::code;
 use tlsdyno::store::{Record, Store};
 use tlsdyno_lab::KINDS;

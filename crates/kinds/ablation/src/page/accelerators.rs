@@ -1,12 +1,13 @@
 //! Accelerators in a report: the gain that Amdahl's law predicts for their speed, beside the measured one.
 
 use tlsdyno_base::units::format_short;
-use tlsdyno_stats::accelerators::{PredictedGain, Prediction};
-use tlsdyno_stats::{Direction, Estimate, Metric, Ratio, Summary};
-
-use super::findings::signs;
 use tlsdyno_runner::report::document::{Content, Item, Section};
 use tlsdyno_runner::report::text::{difference_with_interval, ratio_gain, ratio_times};
+use tlsdyno_stats::{Direction, Estimate, Metric, Ratio};
+
+use super::findings::signs;
+use crate::summary::Summary;
+use crate::summary::accelerators::{PredictedGain, Prediction};
 
 pub(super) fn section(summary: &Summary) -> Option<Section> {
     let predictions = &summary.findings.accelerators;

@@ -3,19 +3,18 @@
 use std::cmp::Ordering;
 
 use tlsdyno_base::units::{format_interval, format_percent};
+use tlsdyno_runner::report::text::{capitalised, difference_with_interval, ratio_gain, stage_label};
 use tlsdyno_stats::compared::CPU_START_TO_START_PERCENT;
-use tlsdyno_stats::findings::{RemedyFinding, Unmeasured};
-use tlsdyno_stats::shares::{MISSING, PLAIN_HTTP};
-use tlsdyno_stats::summary::OfQuestion;
-use tlsdyno_stats::{Direction, Loaded, Metric, Share, Summary, Verdict};
+use tlsdyno_stats::remainders::{MISSING, PLAIN_HTTP};
+use tlsdyno_stats::{Direction, Metric, Verdict};
 use tlsdyno_tls::Stage;
 
 use super::remedies::{doubtful, gain_in_words};
 use super::{findings, libraries, methods, traffic};
-use tlsdyno_runner::report::compared;
-use tlsdyno_runner::report::text::{
-    capitalised, difference_with_interval, loaded_label, ratio_gain, share_with_interval, stage_label,
-};
+use crate::page::compared;
+use crate::page::text::{loaded_label, share_with_interval};
+use crate::summary::findings::{RemedyFinding, Unmeasured};
+use crate::summary::{Loaded, OfQuestion, Share, Summary};
 
 /// Answer from a record that has the needed results; `None`: it has not.
 type Answer = fn(&Summary) -> Option<String>;
@@ -247,8 +246,8 @@ fn without_tls(plain: &Share) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::{Findings, Shares};
     use tlsdyno_base::random::SplitMix64;
-    use tlsdyno_stats::{Findings, Shares};
 
     /// A summary with these CPU shares: stage, per cent, half the width of the interval.
     fn summary(shares: &[(&str, f64, f64)]) -> Summary {

@@ -3,11 +3,11 @@
 use tlsdyno_base::units::{format_date, format_interval, format_percent};
 use tlsdyno_record::store::Record;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::Summary;
-use tlsdyno_stats::between_runs::RUNS_LEAST;
-
 use tlsdyno_runner::report::document::Section;
 use tlsdyno_runner::report::text::stage_label;
+
+use crate::summary::Summary;
+use crate::summary::between_runs::RUNS_LEAST;
 
 /// The shares over all runs; `None`: too few runs.
 pub(super) fn section(record: &Record, summary: &Summary) -> Option<Section> {

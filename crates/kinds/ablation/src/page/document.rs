@@ -8,23 +8,24 @@ use tlsdyno_base::units::{
 use tlsdyno_record::model::{Experiment, Question, ShareModel};
 use tlsdyno_record::store::{Record, Role};
 use tlsdyno_report::rows::Rows;
+use tlsdyno_runner::report::charts::PHASES;
+use tlsdyno_runner::report::document::{Content, Document, Medium, Method, Rounds, Section, Table, Tone};
+use tlsdyno_runner::report::text::difference_with_interval;
+use tlsdyno_runner::report::{cells, circumstances, scoreboard};
 use tlsdyno_stats::moment::Moment;
 use tlsdyno_stats::pace::Pace;
-use tlsdyno_stats::scoreboard::claims;
-use tlsdyno_stats::shares::MISSING;
+use tlsdyno_stats::remainders::MISSING;
 use tlsdyno_stats::statement::Difference;
-use tlsdyno_stats::summary::{OfQuestion, Precision};
-use tlsdyno_stats::{ConfigurationSummary, Loaded, Metric, Share, Shares, Summary, Verdict};
+use tlsdyno_stats::{ConfigurationSummary, Metric, Verdict};
 
 use super::answer::answer;
 use super::{accelerators, between_runs, findings, libraries, machines, methods, remedies, traffic};
-use tlsdyno_runner::report::charts::{self, PHASES};
-use tlsdyno_runner::report::document::{Content, Document, Medium, Method, Rounds, Section, Table, Tone};
-use tlsdyno_runner::report::text::{
-    difference_with_interval, loaded_label, share_interval, share_label, share_number, share_with_interval,
-    short_share_label,
+use crate::page::text::{
+    loaded_label, share_interval, share_label, share_number, share_with_interval, short_share_label,
 };
-use tlsdyno_runner::report::{cells, circumstances, published, scoreboard};
+use crate::page::{charts, published};
+use crate::summary::scoreboard::claims;
+use crate::summary::{Loaded, OfQuestion, Precision, Share, Shares, Summary};
 
 pub fn document(record: &Record, summary: &Summary) -> Document {
     let rounds = Rounds { rounds: summary.rounds, sweeps: summary.sweeps, has_rates: summary.has_rates() };

@@ -2,13 +2,14 @@
 
 use tlsdyno_base::units::{format_interval, format_percent};
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::findings::{ComparisonFinding, SetupAndData};
-use tlsdyno_stats::statement::Difference;
-use tlsdyno_stats::{Metric, Ratio, Summary, Verdict};
-
 use tlsdyno_runner::report::document::{Content, Item, Section, Tone};
 use tlsdyno_runner::report::published;
 use tlsdyno_runner::report::text::{difference_with_interval, part_interval, part_number, ratio_times};
+use tlsdyno_stats::statement::Difference;
+use tlsdyno_stats::{Metric, Ratio, Verdict};
+
+use crate::summary::Summary;
+use crate::summary::findings::{ComparisonFinding, SetupAndData};
 
 pub(super) fn comparisons(summary: &Summary) -> Option<Section> {
     // Where all that there is are counts, the answer has them.

@@ -2,12 +2,12 @@
 
 use tlsdyno_base::units::format_micros;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::Direction;
-use tlsdyno_stats::libraries::{Libraries, REMAINDER, WHOLE};
-use tlsdyno_stats::statement::SideBySide;
-
 use tlsdyno_runner::report::document::{Section, Tone};
 use tlsdyno_runner::report::text::{capitalised, stage_label};
+use tlsdyno_stats::Direction;
+use tlsdyno_stats::statement::SideBySide;
+
+use crate::summary::libraries::{Libraries, REMAINDER, WHOLE};
 
 pub(super) fn section(libraries: &Libraries) -> Section {
     let rows = Rows::new(&libraries.rows)

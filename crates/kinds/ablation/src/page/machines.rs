@@ -4,15 +4,16 @@
 use serde_json::{Value, json};
 use tlsdyno_base::units::{NONE, format_count, format_interval, format_interval_with, format_percent, format_quantity};
 use tlsdyno_record::store::Role;
-use tlsdyno_stats::machines::{MachineRow, MachineShares, Machines, OnMachine};
-use tlsdyno_stats::{Estimate, Ratio, Summary};
-
 use tlsdyno_runner::report::cells::bounded;
 use tlsdyno_runner::report::charts::{
     COLOURS, axis, layer, names, palette, quantity, rule_mark, side_by_side, strips_with_labels, tooltip, with,
 };
 use tlsdyno_runner::report::document::{Cell, Chart, Column, Content, Medium, Section, Table, row};
 use tlsdyno_runner::report::text::stage_label;
+use tlsdyno_stats::{Estimate, Ratio};
+
+use crate::summary::Summary;
+use crate::summary::machines::{MachineRow, MachineShares, Machines, OnMachine};
 
 /// Limits of a quota of CPU time as a model of a slow processor.
 const QUOTA: &str = "Machines are quotas of CPU time in the ratio of their clock rates. Memory, buses and caches are \

@@ -4,13 +4,14 @@ use tlsdyno_base::units::{format_count, format_micros, format_percent};
 use tlsdyno_record::model::{COUNTED_CODE, Experiment, Method};
 use tlsdyno_record::store::{Record, Role};
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::counts::Instructions;
-use tlsdyno_stats::methods::{Agreement, ByMethods};
-use tlsdyno_stats::{PartOfWhole, Summary};
-use tlsdyno_tls::Stage;
-
 use tlsdyno_runner::report::document::{Section, Tone};
 use tlsdyno_runner::report::text::{capitalised, part_number, stage_label};
+use tlsdyno_stats::PartOfWhole;
+use tlsdyno_tls::Stage;
+
+use crate::summary::Summary;
+use crate::summary::counts::Instructions;
+use crate::summary::methods::{Agreement, ByMethods};
 
 /// `None` where there is one method, and instructions were not counted.
 pub fn section(summary: &Summary) -> Option<Section> {

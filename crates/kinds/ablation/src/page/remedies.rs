@@ -3,16 +3,17 @@
 
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::Record;
-use tlsdyno_servers::directives::{self, Setting};
-use tlsdyno_stats::accelerators::Prediction;
-use tlsdyno_stats::findings::RemedyFinding;
-use tlsdyno_stats::{Direction, Metric, Ratio, Summary};
-use tlsdyno_tls::Stage;
-
-use super::findings::signs;
 use tlsdyno_runner::report::document::{Content, Item, Section};
 use tlsdyno_runner::report::text::{capitalised, ratio_gain, ratio_times};
 use tlsdyno_runner::run::own_command;
+use tlsdyno_servers::directives::{self, Setting};
+use tlsdyno_stats::{Direction, Metric, Ratio};
+use tlsdyno_tls::Stage;
+
+use super::findings::signs;
+use crate::summary::Summary;
+use crate::summary::accelerators::Prediction;
+use crate::summary::findings::RemedyFinding;
 
 /// Lines of the server's configuration that apply the remedy. Empty where no line does.
 pub fn configuration_lines(remedy: &RemedyFinding, record: &Record) -> Vec<String> {

@@ -3,11 +3,11 @@
 use tlsdyno_base::units::{format_bytes, format_count, format_duration, format_percent, format_short, format_tenths};
 use tlsdyno_record::model::ForeignTraffic;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::traffic::{Traffic, TrafficShare};
-use tlsdyno_stats::{Direction, PartOfWhole};
-
 use tlsdyno_runner::report::document::Section;
 use tlsdyno_runner::report::text::{capitalised, part_interval, part_number, stage_label};
+use tlsdyno_stats::{Direction, PartOfWhole};
+
+use crate::summary::traffic::{Traffic, TrafficShare};
 
 pub fn section(foreign: &ForeignTraffic, traffic: &Traffic) -> Section {
     let told = |share: &TrafficShare| {

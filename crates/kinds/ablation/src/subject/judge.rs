@@ -3,14 +3,14 @@
 use anyhow::Result;
 use tlsdyno_engine::load::Outcome;
 use tlsdyno_record::store::{Journal, Role};
-use tlsdyno_tls::Stage;
-
-use super::SingleServer;
 use tlsdyno_runner::run::manifest;
 use tlsdyno_runner::run::schedule::Work;
 use tlsdyno_runner::run::verify::{
     Achieved, Capacity, Expected, ExpectedFull, Verdict, differs, reuse_warning, verify,
 };
+use tlsdyno_tls::Stage;
+
+use super::SingleServer;
 
 impl SingleServer<'_> {
     /// Verifies a block, and gives each repeated warning only once.

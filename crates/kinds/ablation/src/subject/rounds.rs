@@ -8,17 +8,19 @@ use tlsdyno_base::fault::{Fault, OrFault, fault_of};
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::units::format_count;
 use tlsdyno_record::store::warning::{Places, code};
-use tlsdyno_record::store::{Block, Calibration, Journal, Warning};
-use tlsdyno_servers::Instance;
-use tlsdyno_servers::cpu::at_rest;
-
-use super::{BLOCKS_SHARE_OF_MACHINES, SingleServer, rounds_with_slices};
+use tlsdyno_record::store::{Block, Calibration, Journal, Record, Warning};
 use tlsdyno_runner::run::load_process::Sessions;
 use tlsdyno_runner::run::neighbours::Neighbours;
 use tlsdyno_runner::run::runner::{NextRound, Plan, SlicesOfRound, Subject};
 use tlsdyno_runner::run::schedule::{Work, drop_too_long, pieces, requests_of_users, schedule, typical_users};
 use tlsdyno_runner::run::sliced::{Failed, SLICED_ROUNDS_MIN, TimeOfSlices};
 use tlsdyno_runner::run::verify::{death, is_dead};
+use tlsdyno_servers::Instance;
+use tlsdyno_servers::cpu::at_rest;
+use tlsdyno_stats::rounds::Rounds;
+
+use super::{BLOCKS_SHARE_OF_MACHINES, SingleServer, rounds_with_slices};
+use crate::summary::Shares;
 
 /// Part of the time for blocks, which measure hits per second at saturation, where slices measure CPU per hit.
 const BLOCKS_SHARE: f64 = 0.2;
@@ -57,6 +59,10 @@ impl SingleServer<'_> {
 }
 
 impl Subject for SingleServer<'_> {
+    fn widest_points(&self, record: &Record) -> Option<f64> {
+        Shares::of(&Rounds::of(record)).widest_points()
+    }
+
     /// An application behind a user's own server may be slow: its warm-up begins with one user.
     fn warm_up(&self, _index: usize, factor: u32) -> Work {
         let least = if self.experiment.server.kind.is_users_own() {

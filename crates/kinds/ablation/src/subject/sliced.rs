@@ -9,15 +9,15 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_engine::load::Outcome;
 use tlsdyno_record::store::Block;
 use tlsdyno_record::store::warning::reuse;
-use tlsdyno_tls::Stage;
-
-use super::SingleServer;
 use tlsdyno_runner::run::instruments::Counted;
 use tlsdyno_runner::run::mode_check::ModeCheck;
 use tlsdyno_runner::run::schedule::Work;
 use tlsdyno_runner::run::sliced::{Bench, Failed, TimeOfSlices, Watch};
 use tlsdyno_runner::run::testbed::Testbed;
 use tlsdyno_runner::run::verify::FULL_SHARE_TOLERANCE;
+use tlsdyno_tls::Stage;
+
+use super::SingleServer;
 
 /// Checks by the counters of the libraries that servers in slices did what their modes say.
 #[derive(Debug, Default)]

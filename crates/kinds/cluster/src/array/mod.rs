@@ -24,6 +24,7 @@ use tlsdyno_servers::Proxy;
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::ArrayExperiment;
+
 pub use self::file::{ArrayRecord, PageScale};
 use self::summary::ArraySummary;
 
@@ -45,11 +46,7 @@ impl Kind for Arrays {
 }
 
 impl AnyExperiment for ArrayExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &Arrays
-    }
+    any_experiment!(Arrays);
 
     fn complete(&mut self, _directory: &Path) -> Result<()> {
         ArrayExperiment::check(self)

@@ -56,11 +56,7 @@ impl Kind for Clusters {
 }
 
 impl AnyExperiment for ClusterExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &Clusters
-    }
+    any_experiment!(Clusters);
 
     fn complete(&mut self, directory: &Path) -> Result<()> {
         ClusterExperiment::complete(self, directory)

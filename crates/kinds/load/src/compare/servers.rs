@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use tlsdyno_ablation::page::compared::{self, Builds};
+use tlsdyno_ablation::summary::Summary;
+use tlsdyno_ablation::{Ablation, subject};
 use tlsdyno_base::choice::{choice, percent};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
@@ -11,15 +14,12 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
     CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
 };
-use tlsdyno_stats::Summary;
+use tlsdyno_runner::kinds::perform::{ResultArgs, perform_and_keep};
+use tlsdyno_runner::run::check::CheckExperiment;
 use tlsdyno_stats::compared::{CPU_START_TO_START_PERCENT, Word};
 use tlsdyno_tls::{Effort, Version};
 
 use super::Gates;
-use tlsdyno_ablation::{Ablation, subject};
-use tlsdyno_runner::kinds::perform::{ResultArgs, perform_and_keep};
-use tlsdyno_runner::report::compared::{self, Builds};
-use tlsdyno_runner::run::check::CheckExperiment;
 
 /// Default duration for both together.
 const DURATION: Time = Time::seconds(60);

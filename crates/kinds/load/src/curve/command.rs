@@ -4,12 +4,12 @@ use anyhow::Result;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_runner::kinds::perform::ResultArgs;
 use tlsdyno_traffic::load::options::Options;
 
 use crate::curve::file::Curve;
 use crate::file::LoadExperiment;
 use crate::subject::{self, WARM_UP};
-use tlsdyno_runner::kinds::perform::ResultArgs;
 
 /// Default duration of each percentage.
 const DURATION: Time = Time::seconds(10);

@@ -4,13 +4,13 @@ use tlsdyno_base::units::{
     NONE, UNDECIDED, format_count, format_duration, format_percent, format_quantity, format_seconds, format_tenths,
 };
 use tlsdyno_report::rows::Rows;
+use tlsdyno_runner::report::cells;
+use tlsdyno_runner::report::document::{Chart, Section};
 use tlsdyno_stats::reuse::{Costs, Crossing, HalfServingPoint, ReuseAxis, Theory};
 
 use crate::curve::log::LogOnCurve;
 use crate::curve::summary::{CurveSummary, Level};
-use tlsdyno_runner::report::cells;
-use tlsdyno_runner::report::document::{Chart, Section};
-use tlsdyno_runner::report::over_reuse::OverReuse;
+use crate::over_reuse::OverReuse;
 
 pub fn answer(curves: &[CurveSummary], log: Option<&LogOnCurve>) -> String {
     curves.iter().map(sentence).chain(log.and_then(log_sentence)).collect::<Vec<_>>().join(" ")

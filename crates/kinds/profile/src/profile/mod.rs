@@ -19,6 +19,7 @@ use tlsdyno_runner::report::document::Document;
 use tlsdyno_runner::report::json;
 
 use self::file::ProfileExperiment;
+
 pub use self::record::{CountedAreas, ProfileRecord};
 use self::summary::ProfileSummary;
 
@@ -40,11 +41,7 @@ impl Kind for Profiles {
 }
 
 impl AnyExperiment for ProfileExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &Profiles
-    }
+    any_experiment!(Profiles);
 
     fn change(&mut self, changes: &Changes, name: &str) -> Result<()> {
         changes.refuse_workers(name)?;

@@ -20,6 +20,7 @@ use tlsdyno_runner::report::json;
 use tlsdyno_stats::scoreboard::Claim;
 
 use self::file::StepsExperiment;
+
 pub use self::file::StepsRecord;
 use self::summary::StepsSummary;
 
@@ -34,11 +35,7 @@ impl Kind for StepByStep {
 }
 
 impl AnyExperiment for StepsExperiment {
-    any_experiment!();
-
-    fn kind(&self) -> &'static dyn Kind {
-        &StepByStep
-    }
+    any_experiment!(StepByStep);
 
     fn complete(&mut self, _directory: &Path) -> Result<()> {
         StepsExperiment::check(self)

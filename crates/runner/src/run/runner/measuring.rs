@@ -11,8 +11,6 @@ use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::warning::code;
 use tlsdyno_record::store::{Block, Journal, Role, Warning};
-use tlsdyno_stats::Shares;
-use tlsdyno_stats::rounds::Rounds;
 
 use super::course::{Course, Parts};
 use super::{NextRound, Subject};
@@ -168,7 +166,7 @@ impl Run<'_, '_> {
 
     /// Every share is known as precisely as requested, after so many rounds.
     fn is_precise(&self, rounds: u32) -> bool {
-        let reached = || Shares::of(&Rounds::of(self.journal.record())).widest_points();
+        let reached = || self.subject.widest_points(self.journal.record());
         // It takes long to find out, and nobody needs it when the time is up.
         let is_looked_at = rounds >= ROUNDS_BEFORE_LOOK && !self.left().is_zero();
         let wanted = self.measure.until_percent.filter(|_| is_looked_at);

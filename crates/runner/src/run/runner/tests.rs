@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use tlsdyno_record::store::{Configuration, Role, Slice};
+use tlsdyno_record::store::{Configuration, Role, Slice, Store};
 
 use super::*;
 use crate::run::bound::Clock;

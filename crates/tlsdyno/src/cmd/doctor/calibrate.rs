@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::kinds::Progress;
 use crate::kinds::ablation::Ablation;
 use crate::kinds::ablation::subject::run as run_experiment;
+use crate::kinds::ablation::summary::calibration::{Names, SliceTrial, Starts, evaluate};
 use crate::kinds::flags::number;
 use crate::model::workload::WorkloadSpec;
 use crate::model::{CertificateKind, ConfigurationModel, Experiment, Load, Measure, Server, ServerName, Tls};
@@ -23,7 +24,6 @@ use crate::report::document::{Column, Content, Document, Field, Section, Table, 
 use crate::report::terminal::{self, Style};
 use crate::run::check::CheckExperiment;
 use crate::run::modes::REFERENCE;
-use crate::stats::calibration::{Names, SliceTrial, Starts, evaluate};
 use crate::stats::rounds::Rounds;
 use crate::store::calibration::Recovered;
 use crate::store::{Calibration, Record};

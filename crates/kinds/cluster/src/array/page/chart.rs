@@ -1,9 +1,9 @@
 //! The figure: throughput over reuse, a line for each number of proxies, as Figure 8 of Mraz et al. 2002 has it.
 
 use tlsdyno_base::units::format_quantity;
+use tlsdyno_load::over_reuse::OverReuse;
 use tlsdyno_record::model::{Paper, Quantity};
 use tlsdyno_runner::report::document::Chart;
-use tlsdyno_runner::report::over_reuse::OverReuse;
 
 use crate::array::file::PLAIN_HTTP;
 use crate::array::summary::{ArraySummary, reuse_of};

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_record::store::{Block, Configuration, Record, Role, Slice};
+use tlsdyno_stats::remainders::{PLAIN_HTTP, TOGETHER};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::{Metric, Verdict};
 use tlsdyno_tls::{Stage, StageSet};
 
-use crate::rounds::Rounds;
-use crate::shares::{PLAIN_HTTP, Shares, TOGETHER};
-use crate::statement::{Metric, Verdict};
+use crate::summary::shares::Shares;
 
 /// Cost of each configuration's hit, microseconds, in the order of the record: as is, four stages off, all off, plain
 /// HTTP, nothing off.

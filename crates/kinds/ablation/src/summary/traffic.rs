@@ -10,9 +10,9 @@ use std::iter;
 use serde::Serialize;
 use tlsdyno_base::least_squares;
 use tlsdyno_record::store::{Interval, Record, of_interval};
+use tlsdyno_stats::bootstrap::{Estimate, RESAMPLES, SEED, resample};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Estimate, RESAMPLES, SEED, resample};
 use super::methods::name;
 
 /// Length of a group of intervals that resampling keeps together, microseconds: traffic varies over seconds.

@@ -5,13 +5,14 @@
 use serde::Serialize;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Paper, PublishedNumber, Quantity, ShareModel};
 use tlsdyno_record::store::{Record, Role};
+use tlsdyno_stats::papers::{relative_cost, relative_throughput, share_saved};
+use tlsdyno_stats::remainders::MISSING;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::{Direction, Metric, Ratio};
 use tlsdyno_tls::Stage;
 
 use super::findings::Findings;
-use super::papers::{relative_cost, relative_throughput, share_saved};
-use super::rounds::Rounds;
-use super::shares::{MISSING, Shares};
-use super::statement::{Direction, Metric, Ratio};
+use super::shares::Shares;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PublishedConfiguration {

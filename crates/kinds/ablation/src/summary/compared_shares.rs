@@ -5,12 +5,12 @@
 
 use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 use tlsdyno_record::store::Role;
+use tlsdyno_stats::bootstrap::Estimate;
+use tlsdyno_stats::statement::{Direction, FEW_ROUNDS, Metric, SideBySide};
 
+use super::Summary;
 use super::between_runs::BetweenRuns;
-use super::bootstrap::Estimate;
 use super::shares::Share;
-use super::statement::{Direction, FEW_ROUNDS, Metric, SideBySide};
-use super::summary::Summary;
 
 /// Name of the server's CPU time per hit as is, nanoseconds; its change is a percentage.
 pub const CPU_PER_HIT: &str = "cpu_per_hit_ns";

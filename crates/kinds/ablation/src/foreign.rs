@@ -16,18 +16,20 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_native::{Doubled, Doubling, DoublingCounters};
 use tlsdyno_record::model::{Experiment, ForeignTraffic};
 use tlsdyno_record::store::{Block, Configuration, Interval, Journal, KindPart, Record, Role, of_interval};
+use tlsdyno_runner::run::cpus::Cpus;
+use tlsdyno_runner::run::manifest;
+use tlsdyno_runner::run::observer::Observer;
+use tlsdyno_runner::run::preflight::{compile, roles};
+use tlsdyno_runner::run::runner::{Plan, SlicesOfRound, Subject};
+use tlsdyno_runner::run::schedule::{Piece, Schedule, Work};
+use tlsdyno_runner::run::sliced::{Failed, TimeOfSlices};
+use tlsdyno_runner::run::testbed::Testbed;
 use tlsdyno_servers::Instance;
 use tlsdyno_servers::cpu::ProcessClocks;
+use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_tls::{Effort, Settings};
 
-use super::cpus::Cpus;
-use super::manifest;
-use super::observer::Observer;
-use super::preflight::{compile, roles};
-use super::runner::{Plan, SlicesOfRound, Subject};
-use super::schedule::{Piece, Schedule, Work};
-use super::sliced::{Failed, TimeOfSlices};
-use super::testbed::Testbed;
+use crate::summary::Shares;
 use watch::{Band, Watch};
 
 /// Minimum and maximum length of an interval.
@@ -171,6 +173,10 @@ impl Drop for Foreign<'_> {
 }
 
 impl Subject for Foreign<'_> {
+    fn widest_points(&self, record: &Record) -> Option<f64> {
+        Shares::of(&Rounds::of(record)).widest_points()
+    }
+
     fn warm_up(&self, _index: usize, _factor: u32) -> Work {
         Piece { users: 0..0, requests: 0 }.into()
     }

@@ -1,16 +1,17 @@
-//! Two loads beside each other: a table, and what it comes to.
+//! Two records or builds of a server beside each other.
 
-use tlsdyno_base::units::{NONE, format_duration, format_interval, format_percent, format_rate};
+use tlsdyno_base::units::{format_duration, format_interval, format_percent};
 use tlsdyno_record::model::ComparedQuantity;
 use tlsdyno_report::rows::Rows;
-use tlsdyno_stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word, verdict};
-use tlsdyno_stats::compared_shares::CPU_PER_HIT;
-use tlsdyno_stats::findings::ComparisonFinding;
+use tlsdyno_runner::report::document::{Section, Tone};
+use tlsdyno_runner::report::text::{ratio_gain, stage_label};
+use tlsdyno_stats::compared::{Comparison, RUN_TO_RUN_PERCENT, Word};
 use tlsdyno_stats::statement::SideBySide;
-use tlsdyno_stats::{Direction, Estimate, Ratio, Summary};
+use tlsdyno_stats::{Direction, Estimate, Ratio};
 
-use super::document::{Section, Tone};
-use super::text::{ratio_gain, stage_label};
+use crate::summary::Summary;
+use crate::summary::compared_shares::CPU_PER_HIT;
+use crate::summary::findings::ComparisonFinding;
 
 /// Table of the changes of shares between two records.
 pub fn shares(changes: &[SideBySide]) -> Section {
@@ -53,35 +54,6 @@ pub fn shares_sentence(changes: &[SideBySide]) -> String {
 
 fn share_change(of: &SideBySide) -> String {
     if of.stage == CPU_PER_HIT { signed(of.difference.value) } else { one_sign(of.difference.value) }
-}
-
-/// Samples behind the intervals of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scatter {
-    /// Several runs on each side, or rounds in turn.
-    Repeats,
-    Slices,
-}
-
-/// The comparisons of each point below its name.
-pub fn table(comparisons: &[Comparison], scatter: Scatter) -> Section {
-    let rows = Rows::new(comparisons)
-        .words("", |of| of.quantity.to_string())
-        .number("first", |of| value(of, of.first))
-        .number("second", |of| value(of, of.second))
-        .number("change", |of| signed(of.change_percent.value))
-        .interval(one_sign, |of| Some(of.change_percent))
-        .words("", |of| of.word.to_string())
-        .toned(Tone::Muted, |of| of.word == Word::Undecided)
-        // A sweep's points stand above what is said of them.
-        .headed(|of| of.point.clone());
-    let note = match scatter {
-        Scatter::Repeats => {
-            "95 %: the intervals of all quantities of a comparison hold together in 95 of 100 comparisons."
-        }
-        Scatter::Slices => "95 %: of the slices of these two runs, each quantity by itself; equal runs differ by more.",
-    };
-    Section::default().rows(rows).notes([note.to_owned()])
 }
 
 /// Compares the second of two builds with the first: by CPU time per hit, or counted instructions, beyond a tolerance;
@@ -166,34 +138,11 @@ fn counted_change(summary: &Summary, finding: &ComparisonFinding) -> Option<(f64
     Some((100.0 * (of(&finding.b)? / of(&finding.a)? - 1.0), counted.spread_percent?))
 }
 
-/// Result of comparisons in a sentence.
-pub fn sentence(comparisons: &[Comparison]) -> String {
-    let told = |word: Word| {
-        let texts: Vec<String> = comparisons.iter().filter(|of| of.word == word).map(change).collect();
-        texts.join("; ")
-    };
-    match verdict(comparisons) {
-        Word::Undecided => "Which of the two is faster is undecided.".to_owned(),
-        word => format!("The second is {word}: {}.", told(word)),
-    }
-}
-
-fn change(of: &Comparison) -> String {
-    let point = of.point.as_ref().map_or_else(String::new, |point| format!("{point}: "));
-    let percent = of.change_percent;
-    format!("{point}{} {} {}", of.quantity, signed(percent.value), percent.ends(one_sign))
-}
-
-fn one_sign(number: f64) -> String {
+pub fn one_sign(number: f64) -> String {
     format!("{number:+.1}")
 }
 
-fn value(of: &Comparison, value: Option<f64>) -> String {
-    let format = if of.quantity == ComparedQuantity::HitsPerSecond { format_rate } else { format_duration };
-    value.map_or(NONE.to_owned(), format)
-}
-
-fn signed(percent: f64) -> String {
+pub fn signed(percent: f64) -> String {
     format!("{percent:+.1} %")
 }
 

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-
-use super::bootstrap::{Column, Estimate};
-use super::robust::{mean_and_variance, trimmed_mean};
-use super::rounds::Rounds;
-use super::rows::Rows;
-pub use super::scatter::Scatter;
-use super::shares::{Share, Shares};
-use super::statement::{Metric, Verdict};
-use super::sweeps::Sweeps;
 use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::calibration::{Calibration, Recovered, this_machine};
 use tlsdyno_record::store::{Block, Record, Role, Warning};
+use tlsdyno_stats::bootstrap::{Column, Estimate};
+use tlsdyno_stats::robust::{mean_and_variance, trimmed_mean};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::rows::Rows;
+
+use super::shares::{Share, Shares};
+
+pub use tlsdyno_stats::scatter::Scatter;
+use tlsdyno_stats::statement::{Metric, Verdict};
+use tlsdyno_stats::sweeps::Sweeps;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Names {

@@ -5,12 +5,11 @@
 use serde::Serialize;
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
 use tlsdyno_record::store::{LibraryUsed, Record, Role};
+use tlsdyno_stats::bootstrap::Column;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::rows::Rows;
+use tlsdyno_stats::statement::{Direction, Metric, SideBySide, direction};
 use tlsdyno_tls::Stage;
-
-use super::bootstrap::Column;
-use super::rounds::Rounds;
-use super::rows::Rows;
-use super::statement::{Direction, Metric, SideBySide, direction};
 
 pub const WHOLE: &str = "whole";
 /// Row name of the cost of a hit with all measured stages off: the rest of the library, the server and the kernel.
@@ -75,13 +74,6 @@ impl Libraries {
         let size = |row: &&SideBySide| row.difference.value.abs();
         self.rows[1..].iter().filter(part).max_by(|a, b| size(a).total_cmp(&size(b)))
     }
-}
-
-/// Index of the untouched server on the library of this configuration, where that is not the experiment's.
-pub(super) fn untouched(record: &Record, index: usize) -> Option<usize> {
-    let models = models(record);
-    let library = models.get(index)?.library.as_ref()?;
-    models.iter().position(|model| is_untouched_on_other(model) && model.library.as_ref() == Some(library))
 }
 
 fn models(record: &Record) -> &[ConfigurationModel] {

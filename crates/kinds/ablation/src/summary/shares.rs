@@ -3,27 +3,14 @@
 use serde::Serialize;
 use tlsdyno_record::model::ShareModel;
 use tlsdyno_record::store::Role;
+use tlsdyno_stats::bootstrap::{Column, Estimate};
+use tlsdyno_stats::papers::{relative_cost, relative_throughput, share_saved};
+use tlsdyno_stats::remainders::{MISSING, OTHER_TLS, PLAIN_HTTP, REST, TOGETHER};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::{Difference, Direction, Metric, PartOfWhole, Verdict};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Estimate};
 use super::methods::{self, Doubled};
-use super::papers::{relative_cost, relative_throughput, share_saved};
-use super::rounds::Rounds;
-use super::statement::{Difference, Direction, Metric, PartOfWhole, Verdict};
-
-/// Name of the share that is left between the stages and plain HTTP: where slices measured it, what a hit costs with
-/// all stages off, less plain HTTP.
-pub const OTHER_TLS: &str = "other_tls";
-pub const PLAIN_HTTP: &str = "plain_http";
-/// Name of what the stages leave without a plain-HTTP configuration: other TLS and the server itself.
-pub const REST: &str = "rest";
-
-/// Name of what switching all stages off saves beyond the sum of what each saves alone, where the share that is left
-/// was measured with all of them off. Below 0 the stages' costs overlap.
-pub const TOGETHER: &str = "together";
-
-/// Name of what named shares leave of 100 %: interactions, and shares that could not be measured. Below 0 they overlap.
-pub const MISSING: &str = "missing_to_100";
 
 /// The part of the cost of a hit that belongs to one stage, in per cent of the server as is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -331,9 +318,11 @@ impl Comparison {
 }
 
 #[cfg(test)]
+mod simulated;
+#[cfg(test)]
 mod tests {
-    use super::super::bootstrap::Estimate;
     use super::*;
+    use tlsdyno_stats::Estimate;
 
     fn share(stage: &str, value: f64, half: f64, rounds: u32) -> Share {
         let estimate = Estimate { value, low: value - half, high: value + half };

@@ -7,14 +7,14 @@
 use serde::Serialize;
 use tlsdyno_record::model::{ComparisonModel, ConfigurationModel, Experiment, RemedyModel, SessionCache};
 use tlsdyno_record::store::{Configuration, Record, Role};
+use tlsdyno_stats::bootstrap::{Column, Estimate};
+use tlsdyno_stats::papers::share_saved;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::{Difference, Direction, Metric, Ratio};
 use tlsdyno_tls::Stage;
 
 use super::accelerators::{Prediction, predictions};
-use super::bootstrap::{Column, Estimate};
-use super::papers::share_saved;
-use super::rounds::Rounds;
 use super::share_ranges::{self, ShareRange};
-use super::statement::{Difference, Direction, Metric, Ratio};
 
 /// Throughput of a configuration as a part of plain HTTP's (Coarfa et al. 2006 figure 10).
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,14 +4,15 @@
 
 use serde::Serialize;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Machine, Paper, PublishedNumber, Quantity, ShareModel};
+use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_column};
+use tlsdyno_stats::papers::implied_reference;
+use tlsdyno_stats::remainders::MISSING;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::Ratio;
+use tlsdyno_stats::summary::ConfigurationSummary;
 
-use super::bootstrap::{Column, Estimate, estimate_column};
-use super::papers::implied_reference;
 use super::published::Published;
-use super::rounds::Rounds;
-use super::shares::{MISSING, Share, Shares};
-use super::statement::Ratio;
-use super::summary::ConfigurationSummary;
+use super::shares::{Share, Shares};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OnMachine {

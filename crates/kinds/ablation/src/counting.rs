@@ -10,19 +10,18 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_record::model::{Experiment, Load};
 use tlsdyno_record::store::{Block, Journal, KindPart, Record, Warning};
+use tlsdyno_runner::run::cpus::Cpus;
+use tlsdyno_runner::run::load_process::{LoadProcess, Sessions};
+use tlsdyno_runner::run::manifest;
+use tlsdyno_runner::run::mode_check::ModeCheck;
+use tlsdyno_runner::run::observer::Observer;
+use tlsdyno_runner::run::preflight::start_and_check;
+use tlsdyno_runner::run::runner::{Plan, Subject};
+use tlsdyno_runner::run::schedule::{Schedule, Work, pieces, requests_of_users};
+use tlsdyno_runner::run::testbed::Testbed;
+use tlsdyno_runner::run::verify::{death, is_dead, reuse_warning, verify_requests};
 use tlsdyno_servers::Instance;
 use tlsdyno_servers::callgrind::{ByFunction, Callgrind, Calls};
-
-use super::cpus::Cpus;
-use super::load_process::{LoadProcess, Sessions};
-use super::manifest;
-use super::mode_check::ModeCheck;
-use super::observer::Observer;
-use super::preflight::start_and_check;
-use super::runner::{Plan, Subject};
-use super::schedule::{Schedule, Work, pieces, requests_of_users};
-use super::testbed::Testbed;
-use super::verify::{death, is_dead, reuse_warning, verify_requests};
 
 /// Requests of a block. A warm-up is one block: the first handshakes of each process fetch and allocate what later ones
 /// reuse.

@@ -3,11 +3,12 @@
 
 use serde_json::{Value, json};
 use tlsdyno_base::units::format_quantity;
+use tlsdyno_runner::report::charts::{
+    COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with,
+};
+use tlsdyno_runner::report::document::Chart;
 use tlsdyno_stats::Estimate;
 use tlsdyno_stats::reuse::ReuseAxis;
-
-use super::charts::{COLOURS, axis, layer, line_legend, line_mark, palette, quantity, rule_mark, tooltip, with};
-use super::document::Chart;
 
 /// Number of points of a computed line, from 0 to 100 % reuse.
 const DRAWN: usize = 101;

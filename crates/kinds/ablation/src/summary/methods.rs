@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use tlsdyno_record::store::{Configuration, Role};
+use tlsdyno_stats::bootstrap::{Column, Estimate};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::rows::Rows;
+use tlsdyno_stats::statement::{FEW_ROUNDS, Lies, Metric};
 use tlsdyno_tls::{Stage, StageSet};
 
-use super::bootstrap::{Column, Estimate};
 use super::counts::{Counts, Instructions, stages_of};
-use super::rounds::Rounds;
-use super::rows::Rows;
-use super::statement::{FEW_ROUNDS, Lies, Metric};
 
 /// Name of the stages cipher and MAC together, where no method can separate them.
 pub const RECORD_PROTECTION: &str = "record_protection";

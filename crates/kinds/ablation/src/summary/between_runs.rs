@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tlsdyno_base::distribution::student_t_two_sided;
 use tlsdyno_record::model::Experiment;
-use tlsdyno_record::store::{EarlierRun, EarlierShare, Record};
+use tlsdyno_record::store::{EarlierRun, EarlierShare, Record, Store, StoreError};
+use tlsdyno_stats::robust::mean_and_variance;
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::Metric;
 
-use super::robust::mean_and_variance;
-use super::rounds::Rounds;
 use super::shares::Shares;
-use super::statement::Metric;
 
 /// Name of what provider and shim cost with nothing off.
 pub const INSTRUMENT: &str = "instrument";
@@ -69,6 +69,26 @@ pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
     };
     let asked_of = asked(of);
     asked_of.is_some() && circumstances(of) == circumstances(earlier) && asked_of == asked(earlier)
+}
+
+/// Number of the last records of the same experiment that are searched for an earlier run.
+const RECORDS_LOOKED_AT: usize = 5;
+
+/// Earlier runs of the same experiment in the store. A store that cannot be read is reported when the journal begins.
+pub(crate) fn earlier_runs(record: &Record) -> Vec<EarlierRun> {
+    let find = || -> Result<Vec<EarlierRun>, StoreError> {
+        let Some(asked) = asked(record) else { return Ok(Vec::new()) };
+        let store = Store::open_for_reading()?;
+        let asks_the_same = |(_, earlier): &(String, Experiment)| essence(earlier) == asked;
+        for (id, _) in store.finished()?.into_iter().filter(asks_the_same).take(RECORDS_LOOKED_AT) {
+            let earlier = store.load(&id)?;
+            if is_another_run(record, &earlier) {
+                return Ok(handed_on(&earlier));
+            }
+        }
+        Ok(Vec::new())
+    };
+    find().unwrap_or_default()
 }
 
 /// In the order of the shares; empty with fewer than [`RUNS_LEAST`] runs.

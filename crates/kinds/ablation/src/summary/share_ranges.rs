@@ -4,11 +4,11 @@
 use serde::Serialize;
 use tlsdyno_record::model::ShareClaimModel;
 use tlsdyno_record::store::Role;
+use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_sum};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::Metric;
 
-use super::bootstrap::{Column, Estimate, estimate_sum};
-use super::rounds::Rounds;
 use super::shares::column_of;
-use super::statement::Metric;
 
 /// Our number for a range of shares that a paper claims.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -7,11 +7,10 @@
 
 use serde::Serialize;
 use tlsdyno_record::model::{Card, ConfigurationModel, Experiment};
-
-use super::bootstrap::{Column, Estimate, estimate_column, estimate_sum};
-use super::papers::{gain_at_finite_speed, share_saved};
-use super::rounds::Rounds;
-use super::statement::{Difference, Metric, Ratio};
+use tlsdyno_stats::bootstrap::{Column, Estimate, estimate_column, estimate_sum};
+use tlsdyno_stats::papers::{gain_at_finite_speed, share_saved};
+use tlsdyno_stats::rounds::Rounds;
+use tlsdyno_stats::statement::{Difference, Metric, Ratio};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
