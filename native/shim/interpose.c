@@ -12,7 +12,7 @@ INTERPOSED SSL *SSL_new(SSL_CTX *context)
 {
     SSL *ssl;
 
-    if (depth > 0)
+    if (depth > 0 || area == NULL)
         return real.SSL_new(context);
     REALLY(ssl, real.SSL_new(context));
     if (ssl != NULL && SSL_is_server(ssl) && !connection_new(ssl)) {

@@ -48,10 +48,14 @@ static void resolve_real_functions(void)
 __attribute__((constructor)) static void load(void)
 {
     int before = errno;
-    const char *fault;
+    const char *descriptor = getenv("TLSDYNO_SHIM");
+    const char *run_id = getenv("TLSDYNO_SHIM_ACKNOWLEDGE");
+    const char *fault = NULL;
 
     resolve_real_functions();
-    fault = area_map(getenv("TLSDYNO_SHIM"), getenv("TLSDYNO_SHIM_ACKNOWLEDGE"));
+    /* lighttpd clears the environment of CGI programs but for LD_PRELOAD: what is not the server is left as it is. */
+    if (descriptor != NULL || run_id != NULL)
+        fault = area_map(descriptor, run_id);
     if (fault != NULL)
         end_process("refuses to act, and the server with it: ", fault);
     errno = before;

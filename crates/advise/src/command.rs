@@ -170,7 +170,7 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
     if args.diff && (args.reading || !has_to_try) {
         let is_written = |of: &&Considered| !of.is_apart && (of.change.is_some() || unspoken.is_some());
         let all = || considered.iter().filter(is_written).collect();
-        return print_patch(path, &reading, &if chosen.is_empty() { all() } else { chosen });
+        return print_patch(path, &reading, &considered, &if chosen.is_empty() { all() } else { chosen });
     }
     if args.reading || !has_to_try {
         let mut sections = page::reading(&read);
@@ -210,8 +210,7 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         tell!("{}", advice.told());
         let saves = |of: &&Considered| advice.saves(of.id) && !of.is_apart;
         let wanted = if chosen.is_empty() { considered.iter().filter(saves).collect() } else { chosen };
-        ensure_fault!(Input, !wanted.is_empty(), "no remedy surely saves anything here, so that there is no patch");
-        return print_patch(path, &reading, &wanted);
+        return print_patch(path, &reading, &considered, &wanted);
     }
     let pasted = |record: &Record, summary: &dyn AnySummary| {
         page::pasted(summary.document(record), page::brief(&read, Advice::of(record).as_ref()))
@@ -220,9 +219,17 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
     perform_and_keep(&Advised, &args.output.results, &run, pasted).map(|(exit, _)| exit)
 }
 
-fn print_patch(path: &Path, reading: &Reading, remedies: &[&Considered]) -> Result<Exit> {
+/// Fails without remedies: it names those that a patch has only where they are asked for.
+fn print_patch(path: &Path, reading: &Reading, considered: &[Considered], remedies: &[&Considered]) -> Result<Exit> {
+    let apart = considered.iter().filter(|of| of.is_apart && !of.settings.is_empty()).map(|of| of.id.name());
+    ensure_fault!(
+        Input,
+        !remedies.is_empty(),
+        "no remedy surely saves, or is tried unasked, so that there is no patch. Only by --apply: {}",
+        apart.collect::<Vec<_>>().join(", ")
+    );
     let settings: Vec<Setting> = remedies.iter().flat_map(|of| of.settings.clone()).collect();
-    let patch = patch(path, reading.server, &settings).or_fault(Fault::Input)?;
+    let patch = patch(path, reading.server, reading.host.as_deref(), &settings).or_fault(Fault::Input)?;
     tell!("{}", patch.tried);
     if String::from_utf8_lossy(&patch.bytes).contains("+++ b/etc/letsencrypt/") {
         tell!(

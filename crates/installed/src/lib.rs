@@ -184,7 +184,10 @@ impl Installed {
         let may_load = &self.may_load;
         namespace::outside(|| {
             let found = (host.trim_matches(['[', ']']), port).to_socket_addrs().with_context(|| {
-                format!("nobody knows whether {host} is this machine; if you may load it, add --i-may-load-this {host}")
+                format!(
+                    "no address of {host} is found: add --i-may-load-this {host}, and the copy goes without it (what \
+                     leads there is answered with 502), or asks it once it is found"
+                )
             })?;
             found.into_iter().try_for_each(|address| permission::check(host, address, may_load))
         })?

@@ -64,7 +64,8 @@ impl New {
 /// Edits by the number of their file.
 type Edits = BTreeMap<usize, Vec<Edit>>;
 
-pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<Patch> {
+/// A certificate goes to the site of `host` alone, where that site has one of its own.
+pub fn patch(path: &Path, server: ServerName, host: Option<&str>, settings: &[Setting]) -> Result<Patch> {
     let mut files = Files::default();
     let before = parts(server, path, &mut files)?;
     let old = files.read.clone();
@@ -73,7 +74,7 @@ pub fn patch(path: &Path, server: ServerName, settings: &[Setting]) -> Result<Pa
     for setting in settings {
         let mut edits = Edits::new();
         for new in new_of(server, setting) {
-            add_edits(server, &new, &now, &files, &mut edits)?;
+            add_edits((server, host), &new, &now, &files, &mut edits)?;
             all_new.push(new);
         }
         for (file, edits) in edits {
@@ -156,7 +157,18 @@ pub(super) fn name_of(directive: &str, first: &str) -> String {
 }
 
 /// What puts new lines into files that say this.
-fn add_edits(server: ServerName, new: &New, parts: &[Part], files: &Files, edits: &mut Edits) -> Result<()> {
+fn add_edits(
+    (server, host): (ServerName, Option<&str>),
+    new: &New,
+    parts: &[Part],
+    files: &Files,
+    edits: &mut Edits,
+) -> Result<()> {
+    let is_certificate = new.directive().contains("ertificate");
+    let own: Vec<&Part> = match host {
+        Some(host) if is_certificate => sites(parts, host, &new.names),
+        _ => Vec::new(),
+    };
     let text = |part: &Part| files.read[part.at.file].1.as_str();
     let mut put = |part: &Part, is_behind: bool, lines: &[String]| {
         edits.entry(part.at.file).or_default().push(edit(text(part), part, is_behind, lines));
@@ -171,12 +183,27 @@ fn add_edits(server: ServerName, new: &New, parts: &[Part], files: &Files, edits
         let main = &files.read[0].1;
         let begin = if main.ends_with('\n') { "" } else { "\n" };
         edits.entry(0).or_default().push((main.len()..main.len(), format!("{begin}{}\n", new.lines.join("\n"))));
+    } else if !own.is_empty() {
+        own.into_iter().for_each(|site| place(new, &site.inner, false, &mut put));
     } else {
         // Sections of HAProxy say it for each other, and a server without a certificate needs none.
-        let is_for_all = server == ServerName::Haproxy || new.directive().contains("ertificate");
+        let is_for_all = server == ServerName::Haproxy || is_certificate;
         place(new, parts, is_for_all && is_there(&new.names[..1], parts), &mut put);
     }
     Ok(())
+}
+
+/// Blocks of a host that have a directive of one of these names.
+fn sites<'a>(parts: &'a [Part], host: &str, names: &[String]) -> Vec<&'a Part> {
+    let of = |part: &'a Part| {
+        let named = part.inner.iter().filter(|of| is_listed("server_name servername serveralias", &of.name));
+        let mut words = named.flat_map(|of| of.says.split([' ', '\t', '\n', ';', '"']).skip(1));
+        match words.any(|word| word.eq_ignore_ascii_case(host)) {
+            true if is_there(names, &part.inner) => vec![part],
+            _ => sites(&part.inner, host, names),
+        }
+    };
+    parts.iter().flat_map(of).collect()
 }
 
 fn is_there(names: &[String], parts: &[Part]) -> bool {

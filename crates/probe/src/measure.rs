@@ -222,6 +222,7 @@ fn key_name(kind: KeyKind) -> String {
         KeyKind::Rsa { modulus_bytes } => format!("RSA {}", modulus_bytes * 8),
         KeyKind::P256 => "P-256".to_owned(),
         KeyKind::P384 => "P-384".to_owned(),
+        KeyKind::P521 => "P-521".to_owned(),
         KeyKind::Ed25519 => "Ed25519".to_owned(),
         KeyKind::MlDsa44 => "ML-DSA-44".to_owned(),
         KeyKind::MlDsa65 => "ML-DSA-65".to_owned(),

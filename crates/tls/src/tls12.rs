@@ -389,7 +389,7 @@ fn resumed_session(
 fn key_fits(suite: Suite, kind: KeyKind) -> bool {
     match suite.key_exchange() {
         KeyExchange::EcdheRsa => matches!(kind, KeyKind::Rsa { .. }),
-        KeyExchange::EcdheEcdsa => matches!(kind, KeyKind::P256 | KeyKind::P384 | KeyKind::Ed25519),
+        KeyExchange::EcdheEcdsa => matches!(kind, KeyKind::P256 | KeyKind::P384 | KeyKind::P521 | KeyKind::Ed25519),
         KeyExchange::Rsa | KeyExchange::Tls13 => false,
     }
 }

@@ -14,7 +14,7 @@ fn patched(server: ServerName, files: &[(&str, &str)], settings: &[Setting]) -> 
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let text = patch(&place.path().join(files[0].0), server, settings).unwrap();
+    let text = patch(&place.path().join(files[0].0), server, None, settings).unwrap();
     let file = place.path().join("tls.patch");
     fs::write(&file, &text.bytes).unwrap();
     let done = Command::new("patch")
@@ -57,6 +57,29 @@ fn lines_take_the_place_of_those_that_say_the_same() {
 }
 
 #[test]
+fn a_certificate_goes_to_the_site_that_is_asked_about() {
+    let nginx = "events {}\nhttp {\nserver { listen 443 ssl; server_name a.b; ssl_certificate /a.pem; \
+                 ssl_certificate_key /a.key; }\nserver { listen 443 ssl; server_name x.b c.d; ssl_certificate /c.pem; \
+                 ssl_certificate_key /c.key; }\n}\n";
+    let apache = "<VirtualHost *:443>\nServerName a.b\nSSLEngine on\nSSLCertificateFile /a.pem\n</VirtualHost>\n\
+                  <VirtualHost *:443>\nServerName x.b\nServerAlias C.D\nSSLEngine on\nSSLCertificateFile /c.pem\n\
+                  </VirtualHost>\n";
+    for (server, text) in [(ServerName::Nginx, nginx), (ServerName::ApacheEvent, apache)] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("site.conf");
+        fs::write(&path, text).unwrap();
+        let told = |host| {
+            let patch = patch(&path, server, host, &SETTINGS[..1]).unwrap();
+            String::from_utf8(patch.bytes).unwrap()
+        };
+        let (of_one, of_all) = (told(Some("c.d")), told(None));
+        let gone =
+            |patch: &str| ["/a.pem", "/c.pem"].map(|it| patch.lines().any(|of| of.starts_with('-') && of.contains(it)));
+        assert_eq!((gone(&of_one), gone(&of_all)), ([false, true], [true, true]), "{server}: {of_one}");
+    }
+}
+
+#[test]
 fn apache_haproxy_and_lighttpd_have_their_own_places() {
     let main = "ServerRoot /x\nListen 443\n<VirtualHost *:443>\n  SSLEngine on\n\
         \x20 SSLCertificateFile /a.pem\n</VirtualHost>\n";
@@ -95,7 +118,7 @@ fn a_patch_of_nothing_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("nginx.conf");
     fs::write(&path, "http {}\n").unwrap();
-    let refused = patch(&path, ServerName::Nginx, &SETTINGS).unwrap_err().to_string();
+    let refused = patch(&path, ServerName::Nginx, None, &SETTINGS).unwrap_err().to_string();
     assert!(refused.contains("no line"), "{refused}");
 }
 
@@ -232,7 +255,7 @@ fn certificates_that_are_there_stay() {
     assert!(texts[0].contains("crt /a.pem alpn") && texts[0].contains("crt-list /list crt"), "{}", texts[0]);
     for list in ["crt-list /list", "crt /a.pem crt /b.pem", "crt /etc/ssl"] {
         let (_place, path) = path(&site.replace("crt-list /list", list));
-        let refused = patch(&path, ServerName::Haproxy, &SETTINGS[..1]).unwrap_err().to_string();
+        let refused = patch(&path, ServerName::Haproxy, None, &SETTINGS[..1]).unwrap_err().to_string();
         assert!(refused.contains(&format!("bind :444 ssl {list}")), "{refused}");
     }
 }
@@ -262,7 +285,7 @@ fn a_patch_that_the_server_refuses_is_refused() {
         "events {{}}\nhttp {{ server {{ listen 443 ssl; ssl_certificate {chain}; ssl_certificate_key {key}; }} }}\n"
     );
     fs::write(&path, &site).unwrap();
-    let groups = |list: &str| patch(&path, ServerName::Nginx, &[Setting::Groups(list.to_owned())]);
+    let groups = |list: &str| patch(&path, ServerName::Nginx, None, &[Setting::Groups(list.to_owned())]);
     assert!(groups("X25519").unwrap().tried.contains("accepts them"));
     let refused = groups("no-such-group").unwrap_err().to_string();
     assert!(refused.contains("refuses the patched files") && refused.contains("no-such-group"), "{refused}");

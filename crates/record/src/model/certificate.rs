@@ -70,7 +70,7 @@ impl CertificateKind {
             KeyKind::MlDsa44 => Some(CertificateKind::MlDsa44),
             KeyKind::MlDsa65 => Some(CertificateKind::MlDsa65),
             KeyKind::MlDsa87 => Some(CertificateKind::MlDsa87),
-            KeyKind::Other => None,
+            KeyKind::P521 | KeyKind::Other => None,
         }
     }
 

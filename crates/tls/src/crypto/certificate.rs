@@ -15,6 +15,8 @@ pub enum KeyKind {
     P256,
     /// An ECDSA key on P-384.
     P384,
+    /// An ECDSA key on P-521.
+    P521,
     /// An Ed25519 key (RFC 8410).
     Ed25519,
     /// An ML-DSA-44 key (RFC 9881), as the next two.
@@ -68,6 +70,7 @@ const OID_ML_DSA_65: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0
 const OID_ML_DSA_87: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x13];
 const OID_P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const OID_P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
+const OID_P521: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x23];
 
 impl<'a> Certificate<'a> {
     /// Reads a certificate. Its signature and extensions are not looked at.
@@ -112,6 +115,7 @@ impl<'a> PublicKey<'a> {
             OID_EC => match algorithm.read(OID)? {
                 OID_P256 => KeyKind::P256,
                 OID_P384 => KeyKind::P384,
+                OID_P521 => KeyKind::P521,
                 _ => KeyKind::Other,
             },
             OID_ED25519 => KeyKind::Ed25519,

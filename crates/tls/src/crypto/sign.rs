@@ -52,7 +52,12 @@ impl ClientCertificate {
             }
             KeyKind::P256 => ecdsa(&ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_SHA256),
             KeyKind::P384 => ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_SHA384),
-            KeyKind::Ed25519 | KeyKind::MlDsa44 | KeyKind::MlDsa65 | KeyKind::MlDsa87 | KeyKind::Other => {
+            KeyKind::P521
+            | KeyKind::Ed25519
+            | KeyKind::MlDsa44
+            | KeyKind::MlDsa65
+            | KeyKind::MlDsa87
+            | KeyKind::Other => {
                 return Err(CryptoError::UnsuitableKey("a client certificate has an RSA, P-256 or P-384 key here"));
             }
         };

@@ -234,6 +234,7 @@ pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
         (scheme, kind),
         (ECDSA_SHA256, KeyKind::P256)
             | (ECDSA_SHA384, KeyKind::P384)
+            | (ECDSA_SHA512, KeyKind::P521)
             | (PSS_SHA256 | PSS_SHA384 | PSS_SHA512, KeyKind::Rsa { .. })
             | (ED25519, KeyKind::Ed25519)
             | (ML_DSA_44, KeyKind::MlDsa44)
@@ -245,7 +246,7 @@ pub fn scheme_allowed_in_13(scheme: u16, kind: KeyKind) -> bool {
 /// The signature schemes that the client verifies, for its signature_algorithms extension, best first. The PKCS#1 ones
 /// are for certificates and TLS 1.2. What browsers do not offer comes last, so that a server with several certificates
 /// chooses as it does for them.
-pub const SIGNATURE_SCHEMES: [u16; 12] = [
+pub const SIGNATURE_SCHEMES: [u16; 13] = [
     ECDSA_SHA256,
     ECDSA_SHA384,
     PSS_SHA256,
@@ -254,6 +255,7 @@ pub const SIGNATURE_SCHEMES: [u16; 12] = [
     PKCS1_SHA256,
     PKCS1_SHA384,
     PKCS1_SHA512,
+    ECDSA_SHA512,
     ED25519,
     ML_DSA_44,
     ML_DSA_65,
@@ -262,13 +264,14 @@ pub const SIGNATURE_SCHEMES: [u16; 12] = [
 /// Signature schemes of RSA keys.
 pub const RSA_SCHEMES: [u16; 6] = [PSS_SHA256, PSS_SHA384, PSS_SHA512, PKCS1_SHA256, PKCS1_SHA384, PKCS1_SHA512];
 /// Signature schemes of ECDSA keys.
-pub const ECDSA_SCHEMES: [u16; 2] = [ECDSA_SHA256, ECDSA_SHA384];
+pub const ECDSA_SCHEMES: [u16; 3] = [ECDSA_SHA256, ECDSA_SHA384, ECDSA_SHA512];
 
 pub(super) const PKCS1_SHA256: u16 = 0x0401;
 pub(super) const PKCS1_SHA384: u16 = 0x0501;
 pub(super) const PKCS1_SHA512: u16 = 0x0601;
 pub(super) const ECDSA_SHA256: u16 = 0x0403;
 pub(super) const ECDSA_SHA384: u16 = 0x0503;
+const ECDSA_SHA512: u16 = 0x0603;
 pub(super) const PSS_SHA256: u16 = 0x0804;
 pub(super) const PSS_SHA384: u16 = 0x0805;
 pub(super) const PSS_SHA512: u16 = 0x0806;
@@ -284,6 +287,9 @@ fn algorithm(scheme: u16, kind: KeyKind) -> Result<&'static dyn VerificationAlgo
         (ECDSA_SHA256, KeyKind::P384) => &signature::ECDSA_P384_SHA256_ASN1,
         (ECDSA_SHA384, KeyKind::P256) => &signature::ECDSA_P256_SHA384_ASN1,
         (ECDSA_SHA384, KeyKind::P384) => &signature::ECDSA_P384_SHA384_ASN1,
+        (ECDSA_SHA256, KeyKind::P521) => &signature::ECDSA_P521_SHA256_ASN1,
+        (ECDSA_SHA384, KeyKind::P521) => &signature::ECDSA_P521_SHA384_ASN1,
+        (ECDSA_SHA512, KeyKind::P521) => &signature::ECDSA_P521_SHA512_ASN1,
         (PKCS1_SHA256, KeyKind::Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA256,
         (PKCS1_SHA384, KeyKind::Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA384,
         (PKCS1_SHA512, KeyKind::Rsa { .. }) => &signature::RSA_PKCS1_2048_8192_SHA512,
@@ -304,14 +310,15 @@ fn noop_signature_bytes(kind: KeyKind) -> Result<usize, CryptoError> {
         KeyKind::Rsa { modulus_bytes } => Ok(modulus_bytes),
         KeyKind::P256 => Ok(72),
         KeyKind::P384 => Ok(104),
+        KeyKind::P521 => Ok(139),
         KeyKind::Ed25519 => Ok(64),
         // FIPS 204 table 2.
         KeyKind::MlDsa44 => Ok(2420),
         KeyKind::MlDsa65 => Ok(3309),
         KeyKind::MlDsa87 => Ok(4627),
-        KeyKind::Other => {
-            Err(CryptoError::UnsuitableKey("only RSA, P-256, P-384, Ed25519 and ML-DSA keys sign handshakes here"))
-        }
+        KeyKind::Other => Err(CryptoError::UnsuitableKey(
+            "only RSA, P-256, P-384, P-521, Ed25519 and ML-DSA keys sign handshakes here",
+        )),
     }
 }
 

@@ -119,7 +119,7 @@ fn each_is_patched(server: ServerName, directory: &str) {
                 fs::write(path, bytes).unwrap();
             }
             let what = format!("{directory} {} with {settings:?}", from.file_name().unwrap().display());
-            let patch = match patch(&file, server, &settings) {
+            let patch = match patch(&file, server, None, &settings) {
                 Err(error) if format!("{error:#}").contains("no line that these") => continue,
                 patch => patch.unwrap_or_else(|error| panic!("{what}: {error:#}")),
             };

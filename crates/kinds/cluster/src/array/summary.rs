@@ -316,8 +316,8 @@ mod tests {
     use super::*;
     use crate::array::file::Array;
     use crate::array::page;
-    use tlsdyno_bench::kinds::AnySummary;
-    use tlsdyno_bench::report::render::terminal::{self, Style};
+    use tlsdyno_runner::kinds::AnySummary;
+    use tlsdyno_runner::report::render::terminal::{self, Style};
     use tlsdyno_record::store::{ClusterBlock, Configuration, KindPart};
     use tlsdyno_stats::reuse::ReuseAxis;
 

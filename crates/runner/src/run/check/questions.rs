@@ -37,7 +37,7 @@ pub(super) fn check(experiment: &Experiment) -> Result<()> {
     unique("shares", shares.iter().copied())?;
     unique("claims", experiment.share_claims.iter().map(|of| of.question.as_str()))?;
     unique("comparisons", experiment.comparisons.iter().map(|of| of.question.as_str()))?;
-    unique("remedies", experiment.remedies.iter().map(|of| of.name.as_str()))?;
+    unique("remedies", experiment.remedies.iter().map(|of| of.id().map_or(of.name.as_str(), |id| id.name())))?;
     let Some(paper) = &experiment.paper else { return Ok(()) };
     ensure!(paper.at.is_empty(), "paper.at is for other kinds of experiment: the columns here are paper.machines");
     let quantities =

@@ -285,6 +285,8 @@ fn names_that_nothing_bears_are_refused_with_those_that_there_are() {
     );
     assert!(refused("over = \"no RSA\"", "over = \"tomorrow\"").contains("improves on itself"));
     assert!(refused("name = \"what is left\"", "name = \"RSA\"").contains("two shares are called `RSA`"));
+    let of_id = "[[remedy]]\nname = \"ecdsa-certificate\"\nconfiguration = \"tomorrow\"\n\n[[remedy]]";
+    assert!(refused("[[remedy]]", of_id).contains("two remedies are called `ecdsa-certificate`"));
     assert!(refused("\"as is\" = [147, nan]", "\"as is\" = [147]").contains("write nan"));
     assert!(
         refused("\"RSA\" = [58, 57.0]", "\"RC4\" = [58, 57.0]")

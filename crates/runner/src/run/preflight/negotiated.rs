@@ -129,6 +129,7 @@ pub fn key_text(certificate_der: &[u8]) -> String {
         Ok(KeyKind::Rsa { modulus_bytes }) => return format!("rsa-{}", 8 * modulus_bytes),
         Ok(KeyKind::P256) => CertificateKind::P256,
         Ok(KeyKind::P384) => CertificateKind::P384,
+        Ok(KeyKind::P521) => return "p-521".to_owned(),
         Ok(KeyKind::Ed25519) => CertificateKind::Ed25519,
         Ok(KeyKind::MlDsa44) => CertificateKind::MlDsa44,
         Ok(KeyKind::MlDsa65) => CertificateKind::MlDsa65,

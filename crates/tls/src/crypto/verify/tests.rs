@@ -77,6 +77,7 @@ fn signatures_of_openssl_verify_and_changed_ones_do_not() {
         (&rcgen::PKCS_RSA_SHA256, &rsa[..], KeyKind::Rsa { modulus_bytes: 256 }, 256),
         (&rcgen::PKCS_ECDSA_P256_SHA256, &ecdsa, KeyKind::P256, 72),
         (&rcgen::PKCS_ECDSA_P384_SHA384, &ecdsa, KeyKind::P384, 104),
+        (&rcgen::PKCS_ECDSA_P521_SHA512, &[ECDSA_SHA256, ECDSA_SHA384, ECDSA_SHA512], KeyKind::P521, 139),
         (&rcgen::PKCS_ED25519, &[ED25519], KeyKind::Ed25519, 64),
         (&rcgen::PKCS_ML_DSA_44, &[ML_DSA_44], KeyKind::MlDsa44, 2420),
         (&rcgen::PKCS_ML_DSA_65, &[ML_DSA_65], KeyKind::MlDsa65, 3309),
@@ -110,6 +111,7 @@ fn signatures_of_openssl_verify_and_changed_ones_do_not() {
         let expected: &[u16] = match kind {
             KeyKind::P256 => &[ECDSA_SHA256],
             KeyKind::P384 => &[ECDSA_SHA384],
+            KeyKind::P521 => &[ECDSA_SHA512],
             KeyKind::Ed25519 | KeyKind::MlDsa44 | KeyKind::MlDsa65 | KeyKind::MlDsa87 => schemes,
             _ => &[PSS_SHA256, PSS_SHA384, PSS_SHA512],
         };

@@ -61,6 +61,17 @@ fn refuses_without_acknowledgement() {
     }
 }
 
+/// As in a CGI program of lighttpd, which leaves nothing but LD_PRELOAD in its environment.
+#[test]
+fn does_nothing_in_a_process_that_none_of_its_variables_reach() {
+    let dir = tempfile::tempdir().unwrap();
+    let injection = ShimInjection::prepare(dir.path(), &ShimSettings::new(StageSet::NONE, Version::Tls13)).unwrap();
+    let left_alone = load(&injection, |command| {
+        command.env_remove("TLSDYNO_SHIM").env_remove("TLSDYNO_SHIM_ACKNOWLEDGE");
+    });
+    assert!(left_alone.status.success() && left_alone.stderr.is_empty(), "{left_alone:?}");
+}
+
 #[test]
 fn refuses_when_the_owner_has_ended() {
     let mut ended = Command::new("true").spawn().unwrap();
