@@ -67,7 +67,7 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	$(CARGO) run --release -p xtask -- bench-client
 	$(CARGO) run --release -p xtask -- bench-dispatch
 
-papers: ## a report for each figure and table of the papers, into target/papers; under 4 hours, goes on where it stopped
+papers: ## a report for each figure and table of the papers, into target/papers; under 5 hours, goes on where it stopped
 	scripts/install-packages bench
 	$(CARGO) build --release $(PACKAGES)
 	scripts/papers

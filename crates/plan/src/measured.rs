@@ -215,24 +215,34 @@ fn only_choice(model: &ConfigurationModel) -> Option<Choice> {
 /// Rows of whole blocks: of the machines that end TLS, and of whoever stands before and behind them.
 fn of_cells(record: &Record, rounds: &Rounds<'_>, place: &dyn Fn(usize) -> Option<Place>) -> Vec<Row> {
     let of_block = |(cell, block): (usize, &Block)| {
-        // Where front ends end TLS, no machine does all that is counted.
-        let place = place(cell).filter(|_| block.cluster.as_ref().is_none_or(|of| of.front_ends.is_empty()))?;
+        let parts = block.cluster.as_ref();
+        let fronts = parts.map_or(&[][..], |of| &of.front_ends[..]);
+        // Front ends that end TLS are proxies, and what they ask for stands behind them.
+        let place = match place(cell)? {
+            Place::Server if !fronts.is_empty() => Place::Proxy,
+            place => place,
+        };
         let [requests, kilobytes] = [block.hits as f64, block.body_bytes as f64 / 1e3];
         let connections = block.connections.max(block.handshakes_full + block.resumed_accepted) as f64;
         let handshakes = match place {
             Place::Plain => [connections, 0.0],
             _ => [block.handshakes_full as f64, block.resumed_accepted as f64],
         };
-        let machines = block.cluster.as_ref().map_or(1, |of| of.backends.len().max(1)) as f64;
+        let machines = if fronts.is_empty() { parts.map_or(1, |of| of.backends.len().max(1)) } else { fronts.len() };
         let per_s = requests / (block.elapsed_ns as f64 / 1e9);
         let row = |place, [full, resumed]: [f64; 2], cpu_ns: u64, rate_per_s| {
             let work = [full, resumed, requests, kilobytes];
             (cpu_ns > 0).then_some(Row { place, cell, round: block.round, work, cpu_ns: cpu_ns as f64, rate_per_s })
         };
-        let dispatcher_ns = block.cluster.as_ref().map_or(0, |of| of.dispatcher_cpu_ns);
-        let behind_ns = if place == Place::Proxy { block.companion_cpu_ns } else { 0 };
+        let dispatcher_ns = parts.map_or(0, |of| of.dispatcher_cpu_ns);
+        let behind_ns = match place {
+            Place::Proxy if fronts.is_empty() => block.companion_cpu_ns,
+            Place::Proxy => parts.map_or(0, |of| of.backends.iter().map(|machine| machine.cpu_ns).sum()),
+            _ => 0,
+        };
+        let ends_ns = if fronts.is_empty() { block.server_cpu_ns } else { fronts.iter().map(|of| of.cpu_ns).sum() };
         Some([
-            row(place, handshakes, block.server_cpu_ns, per_s / machines),
+            row(place, handshakes, ends_ns, per_s / machines as f64),
             row(Place::Behind, [0.0, 0.0], behind_ns, per_s),
             row(Place::Dispatcher, [connections, 0.0], dispatcher_ns, per_s),
         ])

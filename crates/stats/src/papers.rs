@@ -61,7 +61,7 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
     plain / 2.0 * (1.0 - reuse)
 }
 
-/// Part of the offered sessions that servers accept, 0 to 1, where they keep a session for `server_s` and a dispatcher
+/// What becomes of the offered sessions, where they keep a session for `server_s` and a dispatcher
 /// before so many backends remembers where it is for `dispatcher_s`, both from its full handshake, and clients come
 /// back after exponential pauses of mean `pause_s` (Apostolopoulos et al. 2000, "Scaling an E-Commerce Site", on
 /// time-outs).
@@ -71,7 +71,7 @@ pub fn handshakes_at_half(plain: f64, reuse: f64) -> f64 {
 /// of mean length μ and variance σ²; in a block of `block_s` that begins with a new session of each client there are
 /// `T / μ + σ² / 2μ² − 1/2` of them, out of `T` by the mean pause. Without an end (`block_s` infinite) the last two
 /// terms do not count. `None`: the block is shorter than two sessions, for which that is not so.
-pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64, block_s: f64) -> Option<f64> {
+pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backends: f64, block_s: f64) -> Option<Kept> {
     let known_s = server_s.min(dispatcher_s);
     let by_chance_s = server_s - known_s;
     // After the time in which both know it, offers are missed at this rate; when the server has forgotten, all are.
@@ -87,8 +87,22 @@ pub fn kept_by_time_outs(server_s: f64, dispatcher_s: f64, pause_s: f64, backend
     let rest_s = until_s + still * pause_s;
     let rest_s2 = until_s2 + 2.0 * still * (by_chance_s * pause_s + pause_s.powi(2));
     let (mean_s, variance_s2) = (known_s + rest_s, rest_s2 - rest_s.powi(2));
-    let edge = if block_s.is_finite() { variance_s2 / (2.0 * mean_s.powi(2)) - 0.5 } else { 0.0 };
-    (block_s >= 2.0 * mean_s).then(|| 1.0 - pause_s / mean_s - edge * pause_s / block_s)
+    let edge = |ends_s: f64| {
+        let edge = variance_s2 / (2.0 * mean_s.powi(2)) + 0.5 - ends_s / mean_s;
+        if block_s.is_finite() { edge * pause_s / block_s } else { 0.0 }
+    };
+    let lost = pause_s / mean_s + edge(mean_s);
+    // Sessions that chance does not end before end with the first offer after the server's time-out.
+    let forgotten = still * (pause_s / mean_s + edge(server_s + pause_s));
+    (block_s >= 2.0 * mean_s).then_some(Kept { accepted: 1.0 - lost, known: 1.0 - forgotten })
+}
+
+/// Parts of the offered sessions, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    pub accepted: f64,
+    /// A server still has them, wherever their connection is led.
+    pub known: f64,
 }
 
 #[cfg(test)]
@@ -130,9 +144,11 @@ mod tests {
     #[test]
     fn the_shorter_time_out_decides_and_chance_helps() {
         let in_block = |server_s, dispatcher_s, backends, block_s| {
-            kept_by_time_outs(server_s, dispatcher_s, 2.0, backends, block_s).unwrap()
+            kept_by_time_outs(server_s, dispatcher_s, 2.0, backends, block_s).unwrap().accepted
         };
         let kept = |server_s, dispatcher_s, backends| in_block(server_s, dispatcher_s, backends, f64::INFINITY);
+        let known = |dispatcher_s| kept_by_time_outs(4.0, dispatcher_s, 2.0, 3.0, f64::INFINITY).unwrap().known;
+        assert_eq!(known(4.0), kept(4.0, 4.0, 3.0), "the dispatcher loses none that the server still has");
         assert!((kept(4.0, 4.0, 3.0) - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(kept(4.0, 8.0, 3.0), kept(4.0, 4.0, 3.0), "what the server has forgotten cannot be routed");
         let shorter = kept(4.0, 2.0, 3.0);
@@ -141,7 +157,7 @@ mod tests {
         // Against simulations: pauses drawn, ages followed, in blocks of 30 s and in one without an end.
         let mut random = tlsdyno_base::random::SplitMix64::new(5);
         for (block_s, told) in [(30.0, in_block(4.0, 2.0, 3.0, 30.0)), (f64::INFINITY, shorter)] {
-            let (mut age, mut time, mut accepted, mut offers) = (0.0, 0.0, 0_u32, 0_u32);
+            let (mut age, mut time, mut accepted, mut offers, mut still) = (0.0, 0.0, 0_u32, 0_u32, 0_u32);
             while offers < 200_000 {
                 let pause = -2.0 * (1.0 - random.uniform()).ln();
                 (age, time) = (age + pause, time + pause);
@@ -151,9 +167,12 @@ mod tests {
                 }
                 let is_kept = age < 4.0 && (age < 2.0 || random.uniform() < 1.0 / 3.0);
                 (accepted, offers) = (accepted + u32::from(is_kept), offers + 1);
+                still += u32::from(age < 4.0);
                 age = if is_kept { age } else { 0.0 };
             }
             assert!((f64::from(accepted) / f64::from(offers) - told).abs() < 0.005, "{block_s}: {accepted} {told}");
+            let told = kept_by_time_outs(4.0, 2.0, 2.0, 3.0, block_s).unwrap().known;
+            assert!((f64::from(still) / f64::from(offers) - told).abs() < 0.01, "{block_s}: {still} {told}");
         }
         assert_eq!(kept_by_time_outs(4.0, 4.0, 2.0, 3.0, 11.0), None, "sessions of 6 s");
         assert!(in_block(4.0, 2.0, 3.0, 30.0) > shorter + 0.01, "a block ends within sessions that were kept");

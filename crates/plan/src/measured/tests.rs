@@ -4,7 +4,7 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_cost::file::{Cost, CostExperiment};
 use tlsdyno_cost::steps::Step;
 use tlsdyno_record::model::CertificateKind;
-use tlsdyno_record::store::{Configuration, KindPart};
+use tlsdyno_record::store::{BackendUse, ClusterBlock, Configuration, KindPart};
 use tlsdyno_tls::{Group, Signer};
 
 use super::*;
@@ -204,4 +204,36 @@ fn another_label_for_everything_changes_no_plan() {
         let [before, after] = [&before, &after].map(|of| with(&costs_of(std::slice::from_ref(of)), change));
         assert!(before.is_ok() && before == after, "{change}: {before:?} {after:?}");
     }
+}
+
+/// Two front ends that end TLS, before two servers: their handshakes are those of proxies, and the rest stands behind.
+#[test]
+fn front_ends_are_proxies_before_their_servers() {
+    let mut record = Record::begun_now("What does lard make of a cluster?", 1);
+    record.configurations.push(Configuration::setting("lard behind 2 front ends", true, Vec::new()));
+    let machine = |cpu_ns| BackendUse { cpu_ns, ..BackendUse::default() };
+    let parts = ClusterBlock {
+        dispatcher_cpu_ns: 7_000,
+        front_ends: vec![machine(60_000), machine(40_000)],
+        backends: vec![machine(20_000), machine(10_000)],
+        ..ClusterBlock::default()
+    };
+    record.blocks.push(Block {
+        hits: 100,
+        connections: 100,
+        handshakes_full: 20,
+        resumed_accepted: 80,
+        elapsed_ns: 1_000_000_000,
+        server_cpu_ns: 130_000,
+        valid: true,
+        cluster: Some(parts),
+        ..Block::default()
+    });
+    let rows = of_cells(&record, &Rounds::of(&record), &|_| Some(Place::Server));
+    let told: Vec<(Place, [f64; 2], f64, f64)> =
+        rows.iter().map(|row| (row.place, [row.work[0], row.work[1]], row.cpu_ns, row.rate_per_s)).collect();
+    let none = [0.0, 0.0];
+    assert_eq!(told[0], (Place::Proxy, [20.0, 80.0], 100_000.0, 50.0));
+    assert_eq!(told[1], (Place::Behind, none, 30_000.0, 100.0));
+    assert_eq!((told[2].0, told[2].2), (Place::Dispatcher, 7_000.0));
 }

@@ -73,6 +73,10 @@ pub fn errors(kind: &str, count: u64, requests: u64) -> Warning {
     Warning::new(code::ERRORS, format!("{count} of {requests} requests failed ({kind})")).with_remedy(remedy)
 }
 
+/// Part of the reuse that was asked for by which it may fall short, however short the run is: first handshakes of
+/// clients, and sessions at its end, excuse no more.
+pub const REUSE_MISSED_MAX: f64 = 0.25;
+
 /// Of connections that should have resumed, so many offered a session, and of so many the server took it.
 pub fn reuse(intended: u64, offered: u64, accepted: u64) -> Warning {
     let taken = || {

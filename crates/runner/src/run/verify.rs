@@ -5,7 +5,7 @@ use anyhow::{Result, anyhow};
 use tlsdyno_base::fault::Fault;
 use tlsdyno_engine::load::{Outcome, Request, Resumption, User, Workload};
 use tlsdyno_record::model::Load;
-use tlsdyno_record::store::warning::{self, Warning};
+use tlsdyno_record::store::warning::{self, REUSE_MISSED_MAX, Warning};
 use tlsdyno_traffic::load::warning::relay_overloaded;
 
 /// Minimum CPU use of a server that counts as the bottleneck.
@@ -204,15 +204,18 @@ pub fn differs(outcome: &Outcome, expected: Expected, as_is: Achieved) -> bool {
     // Where the untouched server departs from the declaration, it does not do so evenly over the workload.
     let share = FULL_SHARE_TOLERANCE.max(as_is.beyond.abs() * DEPARTURE_VARIES);
     let tolerance = (handshakes as f64 * share).max(2.0) + expected.first as f64;
+    let resumed = handshakes as f64 - wanted;
+    let tolerance = if resumed > 0.0 { tolerance.min((REUSE_MISSED_MAX * resumed).max(0.5)) } else { tolerance };
     (outcome.handshakes.full as f64 - wanted).abs() > tolerance
 }
 
 /// Warns where clients offered another number of sessions than this percentage of all connections. Each client begins
-/// without one.
+/// without one, which is no excuse where hardly any connection follows.
 pub fn offered_otherwise(outcome: &Outcome, percent: f64, clients: u32) -> Option<Warning> {
     let connections = outcome.handshakes.completed() as f64;
     let off = (outcome.handshakes.resumed_offered as f64 - percent / 100.0 * connections).abs();
-    (off > OFFERED_TOLERANCE * connections + f64::from(clients)).then(|| reuse_warning(outcome))
+    let tolerance = OFFERED_TOLERANCE * connections + f64::from(clients);
+    (off > tolerance.min(REUSE_MISSED_MAX * percent / 100.0 * connections)).then(|| reuse_warning(outcome))
 }
 
 /// Warns of reuse that was not as declared.
@@ -349,6 +352,19 @@ mod tests {
         let share = Expected { full: ExpectedFull::Share(0.25), ..EXPECTED };
         assert!(verify(&outcome(), share, 990_000_000, AS_DECLARED, Capacity::default()).valid);
         assert!(!verify(&all_full, share, 990_000_000, AS_DECLARED, Capacity::default()).valid);
+    }
+
+    #[test]
+    fn a_short_block_without_any_reuse_is_invalid_however_many_clients_there_are() {
+        let none = |handshakes| Outcome { handshakes, ..outcome() };
+        let half = Expected { full: ExpectedFull::Share(0.5), first: 16, ..EXPECTED };
+        assert!(differs(&none(handshakes(30, 15, 0, 0)), half, Achieved::default()));
+        assert!(!differs(&none(handshakes(17, 13, 13, 13)), half, Achieved::default()));
+        let two = Expected { full: ExpectedFull::Sessions(2), ..EXPECTED };
+        assert!(differs(&none(handshakes(4, 2, 2, 0)), two, Achieved::default()));
+        assert!(!differs(&none(handshakes(2, 2, 2, 2)), two, Achieved::default()));
+        assert!(offered_otherwise(&none(handshakes(60, 40, 0, 0)), 80.0, 64).is_some());
+        assert!(offered_otherwise(&none(handshakes(20, 45, 40, 40)), 80.0, 64).is_none());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tlsdyno::kinds::ablation::page::published::what_changed;
 use tlsdyno::kinds::ablation::summary::scoreboard::claims;
 use tlsdyno::kinds::ablation::summary::{Share, Summary};
-use tlsdyno::model::{Experiment, Processors, Quantity, ShareClaimModel};
+use tlsdyno::model::{ComparisonModel, Experiment, Processors, Quantity, ShareClaimModel};
 use tlsdyno::report::Style;
 use tlsdyno::stats::remainders::MISSING;
 use tlsdyno::stats::scoreboard::Fate;
@@ -332,19 +332,7 @@ fn without_shares_the_answer_comes_from_comparisons() {
 /// A7 of the trial: a second CPU that gained more than twice stood in a headline.
 #[test]
 fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
-    let mut record = record();
-    record.kind_part.change(|experiment: &mut Experiment| {
-        let place = |name: &str| experiment.configurations.iter().position(|model| model.name == name).expect("there");
-        let (no_rsa, no_cache) = (place("no RSA"), place("no cache"));
-        experiment.shares.clear();
-        experiment.comparisons.clear();
-        experiment.configurations[no_rsa].processors = Some(Processors { count: 2, speed: 0.5 });
-        experiment.configurations[no_cache].processors = Some(Processors { count: 1, speed: 0.5 });
-        experiment.remedies.retain(|remedy| ["a perfect accelerator", "the same again"].contains(&&*remedy.name));
-        let remedy = experiment.remedies.iter_mut().find(|remedy| remedy.name == "a perfect accelerator");
-        let remedy = remedy.expect("there");
-        (remedy.over, remedy.bound) = (Some("no cache".to_owned()), false);
-    });
+    let record = with_processors(1.0);
     let finding = Summary::of(&record).findings.remedies.into_iter().find(|of| !of.over_as_is).expect("there");
     assert!(finding.is_doubtful(), "2.5 times with twice the processors: {finding:?}");
     assert!(!finding.competes());
@@ -352,4 +340,44 @@ fn more_than_the_added_processors_can_give_is_doubted_and_does_not_compete() {
     assert!(text.contains("doubtful") && text.contains("2.0 times the processors cannot serve more"), "{text}");
     assert!(text.contains("Over another base than the server as is"), "{text}");
     assert!(text.contains("Predicted if all of it scales: +100 %, and no more."), "{text}");
+}
+
+/// The quota's ratio stood in headlines and remedies, as if it had been found.
+#[test]
+fn what_quotas_bring_by_construction_is_neither_headline_nor_remedy() {
+    let mut record = with_processors(0.5);
+    record.kind_part.change(|experiment: &mut Experiment| {
+        experiment.comparisons = vec![ComparisonModel {
+            question: "More CPUs?".to_owned(),
+            a: "no cache".to_owned(),
+            b: "no RSA".to_owned(),
+            paper: None,
+            published_times: None,
+        }];
+    });
+    let summary = Summary::of(&record);
+    let (compared, remedies) = (&summary.findings.comparisons[0], &summary.findings.remedies);
+    assert!(compared.by_construction && compared.ratio.is_some() && compared.decided_by.is_none(), "{compared:?}");
+    assert!(remedies.iter().any(|of| of.by_construction && of.gain().is_none()), "{remedies:?}");
+    let text = KINDS.terminal_text(&record, Style::PLAIN).unwrap();
+    assert!(text.contains("A quota brings its own ratio, so not recommended: a perfect accelerator."), "{text}");
+    assert!(text.contains("by construction of quotas, so no finding"), "{text}");
+}
+
+/// Remedies and a comparison of one and two processors of this speed.
+fn with_processors(speed: f64) -> Record {
+    let mut record = record();
+    record.kind_part.change(|experiment: &mut Experiment| {
+        let place = |name: &str| experiment.configurations.iter().position(|model| model.name == name).expect("there");
+        let (no_rsa, no_cache) = (place("no RSA"), place("no cache"));
+        experiment.shares.clear();
+        experiment.comparisons.clear();
+        experiment.configurations[no_rsa].processors = Some(Processors { count: 2, speed });
+        experiment.configurations[no_cache].processors = Some(Processors { count: 1, speed });
+        experiment.remedies.retain(|remedy| ["a perfect accelerator", "the same again"].contains(&&*remedy.name));
+        let remedy = experiment.remedies.iter_mut().find(|remedy| remedy.name == "a perfect accelerator");
+        let remedy = remedy.expect("there");
+        (remedy.over, remedy.bound) = (Some("no cache".to_owned()), false);
+    });
+    record
 }

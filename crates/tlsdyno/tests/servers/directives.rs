@@ -263,6 +263,7 @@ fn each_server_accepts_the_lines_of_every_remedy() {
                 ratio: None,
                 by_cpu: None,
                 told_by: None,
+                by_construction: false,
                 over_as_is: true,
                 in_place: false,
                 processors_times: None,

@@ -4,7 +4,7 @@ use tlsdyno_base::units::{format_count, format_duration, format_percent, format_
 use tlsdyno_engine::load::{ErrorKind, Handshakes, LoopOutcome, Outcome};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
-use tlsdyno_record::store::warning::{cause_of_reuse, code};
+use tlsdyno_record::store::warning::{REUSE_MISSED_MAX, cause_of_reuse, code};
 
 use crate::load::diagnosis::{self, Sent};
 
@@ -183,7 +183,21 @@ fn missed_hits_per_handshake(outcome: &Outcome, asked: &Asked) -> Option<Warning
     let least = outcome.hits.div_ceil(u64::from(hits));
     // The session that each user is in when the run ends need not be used up.
     let fits = (least..=least + u64::from(asked.users)).contains(&full);
-    (!fits && full > 0).then(|| hits_per_handshake_missed(hits, outcome.hits as f64 / full as f64))
+    if !fits && full > 0 {
+        return Some(hits_per_handshake_missed(hits, outcome.hits as f64 / full as f64));
+    }
+    too_few_hits(outcome.hits, full, hits)
+}
+
+/// Warns where the first handshakes of clients are so many of all requests that the reuse that was asked for cannot
+/// come.
+pub fn too_few_hits(hits: u64, full: u64, asked: u32) -> Option<Warning> {
+    let reuse = |hits: f64| 1.0 - 1.0 / hits;
+    let achieved = hits as f64 / full.max(1) as f64;
+    (hits > 0 && reuse(achieved) < (1.0 - REUSE_MISSED_MAX) * reuse(asked.into())).then(|| {
+        let what = format!("{hits} requests with {full} full handshakes are too few for {asked} requests for each");
+        Warning::new(HITS_PER_HANDSHAKE_MISSED, what).with_remedy("Measure longer, or with fewer --connections")
+    })
 }
 
 /// Another number of requests was made for each full handshake than asked for.
@@ -256,6 +270,10 @@ mod tests {
         assert_eq!(warned(1000, 104), []);
         assert_eq!(warned(1050, 210), [hits_per_handshake_missed(10, 5.0)]);
         assert_eq!(warned(990, 90), [hits_per_handshake_missed(10, 11.0)]);
+        // Each of four users made one request: 90 % was asked for, and none came.
+        let [few] = &warned(4, 4)[..] else { panic!("one warning") };
+        assert!(few.what.starts_with("4 requests with 4 full handshakes are too few"), "{few}");
+        assert_eq!(warned(30, 6), []);
     }
 
     #[test]

@@ -51,6 +51,9 @@ fn comparison(finding: &ComparisonFinding) -> Item {
             format!("{} (hits/s, limited by something else: {hits})", by_cpu(finding, &by_cpu_ratio))
         }
         (Some(ratio), Some(_), _) => format!("{}{cpu}", by_hits(finding, &ratio)),
+        (Some(ratio), None, _) if finding.by_construction => {
+            format!("by construction of quotas, so no finding: {}{cpu}", by_hits(finding, &ratio))
+        }
         (Some(ratio), None, _) => format!("undecided: {}{cpu}", by_hits(finding, &ratio)),
     };
     let paper = finding.paper.iter().map(|text| format!("Paper: {text}."));

@@ -86,10 +86,11 @@ pub fn section(record: &Record, summary: &Summary) -> Option<Section> {
             section = section.with(Content::Items(items));
         }
     }
-    let missing: Vec<&str> = remedies.iter().filter(|of| of.told_by.is_none()).map(|of| of.name.as_str()).collect();
     let mut notes: Vec<String> = signs(remedies.iter().filter_map(|of| of.ratio)).into_iter().collect();
-    if !missing.is_empty() {
-        notes.push(format!("Not measured here, so not recommended: {}.", missing.join(", ")));
+    for (by_construction, why) in [(true, "A quota brings its own ratio"), (false, "Not measured here")] {
+        let is_told = |of: &&RemedyFinding| of.told_by.is_none() && of.by_construction == by_construction;
+        let names: Vec<&str> = remedies.iter().filter(is_told).map(|of| of.name.as_str()).collect();
+        notes.extend((!names.is_empty()).then(|| format!("{why}, so not recommended: {}.", names.join(", "))));
     }
     Some(section.notes(notes))
 }

@@ -41,6 +41,9 @@ pub struct ComparisonFinding {
     /// The two are builds of one server, started by different commands.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub of_builds: bool,
+    /// They differ by a quota of CPU time: the quota's own ratio comes out, whatever the server is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_construction: bool,
     pub paper: Option<String>,
     /// The paper's claim as a range of a ratio.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,11 +62,14 @@ pub struct RemedyFinding {
     /// CPU per hit without it by that with it.
     pub by_cpu: Option<Ratio>,
     /// Metric that tells the gain: hits per second, or CPU per hit where something else than the server limited these
-    /// and the processors are the same. `None`: it was not measured.
+    /// and the processors are the same. `None`: it was not measured, or comes out by construction.
     pub told_by: Option<Metric>,
     /// The base is the server as is, which does not have the remedy yet: only such gains can be compared with each
     /// other.
     pub over_as_is: bool,
+    /// It differs from its base by a quota of CPU time: the quota's own ratio comes out, whatever the server is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_construction: bool,
     /// The server as is has it already: nothing is to be done.
     pub in_place: bool,
     /// Processing power with it by that without, where these differ: adding processors cannot gain more than that.
@@ -188,6 +194,7 @@ fn relative(rounds: &Rounds) -> Vec<Relative> {
 fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &Rounds) -> ComparisonFinding {
     let [ratio, by_cpu] = named_times(rounds, &model.a, &model.b);
     let limited = ratio.is_some_and(|ratio| ratio.at_most || ratio.at_least);
+    let by_construction = differ_by_quota(experiment, &model.a, &model.b);
     let decides = |ratio: &Option<Ratio>| ratio.is_some_and(|ratio| ratio.direction != Direction::Undecided);
     ComparisonFinding {
         question: model.question.clone(),
@@ -196,7 +203,9 @@ fn comparison_answer(experiment: &Experiment, model: &ComparisonModel, rounds: &
         ratio,
         by_cpu,
         of_builds: of_builds(experiment, model),
+        by_construction,
         decided_by: match () {
+            () if by_construction => None,
             () if decides(&ratio) => Some(Metric::Throughput),
             () if limited && decides(&by_cpu) && cpu_is_capacity(experiment, &model.a, &model.b) => Some(Metric::Cpu),
             () => None,
@@ -223,6 +232,13 @@ fn cpu_is_capacity(experiment: &Experiment, a: &str, b: &str) -> bool {
     of(a).zip(of(b)).is_some_and(|(a, b)| a.processors == b.processors && alone(a) && alone(b))
 }
 
+/// Whether emulated processors are all or part of what the two differ by.
+fn differ_by_quota(experiment: &Experiment, a: &str, b: &str) -> bool {
+    let of = |name: &str| experiment.configurations.iter().find(|model| model.name == name);
+    let processors = |name: &str| of(name).map(|model| model.processors.unwrap_or_default());
+    processors(a).zip(processors(b)).is_some_and(|(a, b)| a != b && (a.speed != 1.0 || b.speed != 1.0))
+}
+
 fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, rounds: &Rounds) -> RemedyFinding {
     let over = model.over.clone().unwrap_or_else(|| as_is.to_owned());
     let [ratio, by_cpu] = named_times(rounds, &over, &model.configuration);
@@ -232,9 +248,10 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
         Some(f64::from(processors.count) * processors.speed)
     };
     let limited = ratio.is_none_or(|ratio| ratio.at_most || ratio.at_least);
+    let by_construction = differ_by_quota(experiment, &over, &model.configuration);
     let told_by = match limited && cpu_is_capacity(experiment, &over, &model.configuration) && by_cpu.is_some() {
         true => Some(Metric::Cpu),
-        false => ratio.map(|_| Metric::Throughput),
+        false => ratio.filter(|_| !by_construction).map(|_| Metric::Throughput),
     };
     let times = processors(&model.configuration).zip(processors(&over)).map(|(after, before)| after / before);
     let is_real = |name: &str| of(name).is_some_and(|model| model.processors.is_none_or(|of| of.speed == 1.0));
@@ -244,6 +261,7 @@ fn remedy_answer(experiment: &Experiment, model: &RemedyModel, as_is: &str, roun
         name: model.title().to_owned(),
         configuration: model.configuration.clone(),
         over_as_is: over == as_is,
+        by_construction,
         in_place: of(&model.configuration).is_some_and(ConfigurationModel::is_untouched),
         processors_times: times.filter(|times| *times != 1.0),
         contention: real.zip(times).filter(|(_, times)| *times > 1.0).map(|(gained, times)| contention(gained, times)),
@@ -313,6 +331,8 @@ fn parts(rounds: &Rounds, as_is: usize, without: [usize; 3], metric: Metric) -> 
 
 #[cfg(test)]
 mod tests {
+    use tlsdyno_record::model::Processors;
+
     use super::*;
 
     #[test]
@@ -330,5 +350,20 @@ mod tests {
         // Amdahl's law with a quarter that is not shared out: 4 / (1 + 3/4).
         let four = contention(of(4.0 / 1.75, 2.0, 4.0), 4.0);
         assert!((four.value - 0.25).abs() < 1e-9 && four.low == 0.0);
+    }
+
+    #[test]
+    fn a_quota_brings_its_own_ratio() {
+        let model = |name: &str, count, speed| ConfigurationModel {
+            name: name.to_owned(),
+            processors: Some(Processors { count, speed }),
+            ..ConfigurationModel::default()
+        };
+        let real = ConfigurationModel { name: "real".to_owned(), ..ConfigurationModel::default() };
+        let configurations = vec![model("slow", 1, 0.3), model("two slow", 2, 0.3), model("two", 2, 1.0), real];
+        let experiment = Experiment { configurations, ..Experiment::default() };
+        let differ = |a, b| differ_by_quota(&experiment, a, b);
+        assert!(differ("slow", "two slow") && differ("real", "slow") && differ("two slow", "two"));
+        assert!(!differ("slow", "slow") && !differ("real", "two") && !differ("real", "gone"));
     }
 }

@@ -70,6 +70,7 @@ mod tests {
             ratio: Some(ratio),
             by_cpu: None,
             decided_by: None,
+            by_construction: false,
             of_builds: false,
             paper: None,
             published_times: Some([1.46, 2.11]),

@@ -195,7 +195,9 @@ impl ArraySummary {
         let with_tls = || all.iter().filter(|one| one.place.percent.is_some() && one.place.spread == spread);
         let members: Vec<&MeasuredPlace> = with_tls().filter(|one| one.place.proxies == proxies).collect();
         let points: Vec<&Point> = members.iter().map(|one| &one.point).collect();
-        let of_model = with_tls().filter(|one| (one.place.proxies == 0) == (proxies == 0));
+        // Where nobody was busy all the time, waiting would pass for a cost.
+        let is_bound = |one: &&MeasuredPlace| of.of(one).bound_by != Bound::Nobody;
+        let of_model = with_tls().filter(|one| (one.place.proxies == 0) == (proxies == 0)).filter(is_bound);
         let of_model = of_model.map(|one| (machines(one.place.proxies), &one.point)).collect();
         let fit = Fit::of(of_model, plain, FIT_BELOW);
         if plain.is_some() && !self.models.iter().any(|model| model.is_of(proxies, spread)) {

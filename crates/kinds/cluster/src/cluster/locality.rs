@@ -3,7 +3,7 @@
 use serde::Serialize;
 use tlsdyno_record::store::{Block, Locality};
 use tlsdyno_stats::Estimate;
-use tlsdyno_stats::bootstrap::estimate_column;
+use tlsdyno_stats::bootstrap::{Column, estimate_column, estimate_sum};
 use tlsdyno_stats::rounds::Rounds;
 
 /// Locality of one cell over its blocks. Misses are computed, from the access log of each backend.
@@ -55,15 +55,29 @@ impl LocalitySummary {
             let column = rounds.values(index, |block| Some(of(&of_block(block)?)).filter(|value| value.is_finite()));
             estimate_column(&column).scaled(factor)
         };
-        let missed = |all: &[Locality]| sum(all, |one| one.misses) / sum(all, |one| one.requests);
         Some(LocalitySummary {
             cache_bytes,
             objects: value(&mean(|one: &Locality| one.objects), 1.0),
             object_bytes: value(&mean(|one: &Locality| one.object_bytes), 1.0),
-            miss_percent: value(&missed, 100.0),
+            miss_percent: estimate_column(&missed_percent(rounds, index)),
             backends: each(&blocks),
         })
     }
+}
+
+/// Part of the requests of each round that the caches would miss, per cent.
+fn missed_percent(rounds: &Rounds, index: usize) -> Column {
+    let sum = |all: &[Locality], field: fn(&Locality) -> u64| all.iter().map(field).sum::<u64>() as f64;
+    let missed = |all: Vec<Locality>| 100.0 * sum(&all, |one| one.misses) / sum(&all, |one| one.requests);
+    rounds.values(index, |block| of_block(block).map(missed).filter(|percent| percent.is_finite()))
+}
+
+/// How much more of the requests the caches would miss than those of the baseline in the same rounds, in percentage
+/// points. `None` without access logs of both.
+pub(super) fn more_missed_points(rounds: &Rounds, baseline: usize, index: usize) -> Option<Estimate> {
+    let [less, more] = [baseline, index].map(|index| missed_percent(rounds, index));
+    let points = estimate_sum(&[(&more, 1.0), (&less, -1.0)]);
+    points.value.is_finite().then_some(points)
 }
 
 fn each(blocks: &[Vec<Locality>]) -> Vec<BackendLocality> {
@@ -105,5 +119,28 @@ mod tests {
         assert!((found.miss_percent.value - 15.0).abs() < 1e-9);
         let [first, second] = found.backends[..] else { panic!("{found:?}") };
         assert_eq!((first.requests, first.misses, first.objects, second.miss_percent()), (200, 20, 15.0, 20.0));
+    }
+
+    /// Caches fill from round to round, by far more than policies differ: the pairs tell what intervals of each do not.
+    #[test]
+    fn misses_are_compared_in_the_same_rounds() {
+        let mut record = record(experiment(None));
+        let logged = |configuration, round: u32, misses| {
+            let mut block = block(configuration, round, 0);
+            for backend in &mut block.cluster.as_mut().unwrap().backends {
+                let cache_bytes = 5000;
+                backend.locality =
+                    Some(Locality { requests: 100, objects: 9, object_bytes: 9000, misses, cache_bytes });
+            }
+            block
+        };
+        let round =
+            |round: u32| [logged(0, round, 80 - 9 * u64::from(round)), logged(1, round, 68 - 9 * u64::from(round))];
+        record.blocks = (0..6).flat_map(round).collect();
+        let summary = ClusterSummary::of(&record).unwrap();
+        let [first, second] = [0, 1].map(|index| summary.cells[index].locality.as_ref().unwrap().miss_percent);
+        assert!(second.high > first.low, "{first:?} {second:?}");
+        let more = summary.cells[1].against.as_ref().unwrap().more_missed_points.unwrap();
+        assert!((more.value + 12.0).abs() < 1e-9 && more.high < -11.9, "{more:?}");
     }
 }

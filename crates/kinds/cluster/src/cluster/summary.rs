@@ -14,7 +14,7 @@ use tlsdyno_stats::{ConfigurationSummary, Estimate};
 use tlsdyno_traffic::load::warning::is_rate_missed;
 
 use super::load_checks::{self, LoadCheck};
-use super::locality::LocalitySummary;
+use super::locality::{LocalitySummary, more_missed_points};
 use crate::cluster::cell::{Cell, Role};
 use crate::cluster::file::ClusterExperiment;
 
@@ -27,6 +27,9 @@ pub struct Against {
     pub hits_per_second: Ratio,
     /// CPU time of the backends, and front ends, per hit of the baseline by its own: above 1 it is cheaper.
     pub by_cpu: Ratio,
+    /// More of the requests that caches would miss, percentage points, from rounds in pairs; `None` without logs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_missed_points: Option<Estimate>,
 }
 
 /// One cell, over its usable blocks.
@@ -276,6 +279,7 @@ fn against(rounds: &Rounds, index: usize, cell: &Cell, all: &[Cell]) -> Option<A
         baseline: all[baseline].way_name(),
         hits_per_second: rounds.times(baseline, index, Metric::Throughput)?,
         by_cpu: rounds.times(baseline, index, Metric::Cpu)?,
+        more_missed_points: more_missed_points(rounds, baseline, index),
     })
 }
 

@@ -11,12 +11,12 @@ use tlsdyno_engine::load::{Handshakes, Outcome, Plan};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::workload::ReplaySpec;
 use tlsdyno_record::store::Warning;
-use tlsdyno_record::store::warning::code;
+use tlsdyno_record::store::warning::{REUSE_MISSED_MAX, code};
 use tlsdyno_stats::reuse::ReuseAxis;
 use tlsdyno_traffic::load::options::{self, Options};
 use tlsdyno_traffic::load::url::Url;
 use tlsdyno_traffic::load::values::Reuse;
-use tlsdyno_traffic::load::warning::{hits_per_handshake_missed, missed_reuse};
+use tlsdyno_traffic::load::warning::{hits_per_handshake_missed, missed_reuse, too_few_hits};
 use tlsdyno_traffic::load::{diagnosis, sweep};
 use tlsdyno_workloads::scan_log;
 
@@ -164,7 +164,8 @@ impl Counted {
         let missed = match place.by {
             ReuseAxis::Connections => {
                 let first = 100.0 * self.blocks as f64 / counts.completed().max(1) as f64;
-                missed_reuse(counts, percent, REUSE_TOLERANCE + first)
+                let most = (REUSE_MISSED_MAX * percent).max(REUSE_TOLERANCE);
+                missed_reuse(counts, percent, (REUSE_TOLERANCE + first).min(most))
             }
             ReuseAxis::Hits => {
                 let asked = hits_per_handshake(percent).ok()?;
@@ -172,7 +173,8 @@ impl Counted {
                 let most = least + self.blocks * (1 + u64::from(connections));
                 let achieved = self.hits as f64 / counts.full.max(1) as f64;
                 let is_missed = counts.full > most || counts.full < least;
-                is_missed.then(|| hits_per_handshake_missed(asked, achieved))
+                let missed = is_missed.then(|| hits_per_handshake_missed(asked, achieved));
+                missed.or_else(|| too_few_hits(self.hits, counts.full, asked))
             }
         };
         missed.map(|missed| Warning {
@@ -263,6 +265,8 @@ mod tests {
         assert_eq!(counted(1_000, 500, 500).missed("x", connections, 8), None);
         let missed = counted(1_000, 600, 400).missed("x", connections, 8).expect("40 % is not 50 %");
         assert!(missed.code == code::MISSED && missed.what.contains("40.0 %"), "{missed}");
+        let short = counted(20, 20, 0).missed("x", hits, 32).expect("none is not 90 %");
+        assert!(short.what.contains("20 requests with 20 full handshakes are too few"), "{short}");
         let plain = CurvePlace { by: ReuseAxis::Hits, percent: None };
         assert_eq!(counted(1_000, 0, 0).missed("x", plain, 8), None);
     }

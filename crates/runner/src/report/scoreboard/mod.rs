@@ -4,7 +4,7 @@ mod entry;
 mod splice;
 mod statements;
 
-use tlsdyno_base::units::{NONE, format_interval, format_percent, format_quantity};
+use tlsdyno_base::units::{NONE, format_interval, format_percent, format_quantity, format_tenths};
 use tlsdyno_stats::scoreboard::{Claim, Fate, Ours, Unit};
 use tlsdyno_stats::{Estimate, Metric};
 
@@ -23,10 +23,10 @@ pub fn section(title: &str, claims: &[Claim]) -> Section {
     Section::titled("scoreboard", title).table(columns(), rows).notes(meaning)
 }
 
-const MEANING: &str = "Stands: our whole 95 % interval lies in the range that the paper gives. Bigger, smaller: it \
-                       lies beyond it. Undecided: it reaches across an end, or has no end itself. (CPU): from CPU \
-                       time, because a cost is told by it, or because something else than the server limited hits \
-                       per second.";
+const MEANING: &str = "Stands: our whole 95 % interval lies in the range that the paper gives; shares may be half a \
+                       point beyond what it prints. Bigger, smaller: it lies beyond it. Undecided: it reaches across \
+                       an end, or has no end itself. (CPU): from CPU time, because a cost is told by it, or because \
+                       something else than the server limited hits per second.";
 
 fn columns() -> Vec<Column> {
     COLUMNS.iter().map(|name| Column::words(*name)).collect()
@@ -92,7 +92,7 @@ impl Group<'_> {
             let of = |entry: &&Entry| entry.claims.iter().find(|claim| claim.about == first.about).cloned();
             let claims: Vec<Option<Claim>> = self.entries.iter().map(of).collect();
             let said = claims.iter().map(|claim| claim.as_ref().map_or(NONE.to_owned(), in_one_cell));
-            let cells = [capitalised(&first.about), first.paper.clone()].into_iter().chain(said).collect();
+            let cells = [capitalised(&first.about), printed(first)].into_iter().chain(said).collect();
             (cells, claims.iter().flatten().any(|claim| claim.fate.is_open()))
         };
         firsts.iter().map(row).collect()
@@ -101,6 +101,14 @@ impl Group<'_> {
     fn from(&self) -> Vec<String> {
         self.entries.iter().map(|entry| entry.from.clone()).collect()
     }
+}
+
+/// What the paper prints, and the range that its rounding leaves where that is wider.
+fn printed(claim: &Claim) -> String {
+    let [low, high] = claim.range_of_unit;
+    let is_wider = claim.unit == Unit::Percent && low.fract() != 0.0 && high.fract() != 0.0;
+    let ends = || [low, high].map(format_tenths).join(" to ");
+    if is_wider { format!("{}; judged as {} %", claim.paper, ends()) } else { claim.paper.clone() }
 }
 
 /// Our number with its interval.

@@ -23,12 +23,11 @@ use crate::several_machines::placement::{Placement, USED_OF_SHARED, Wanted, on_c
 use crate::several_machines::testbed::{Clients, Route, Testbed, server};
 
 /// Full handshakes by which the CPU time of one is measured.
-const SCALING_HANDSHAKES: u32 = 40;
+const MEASURED_HANDSHAKES: u32 = 40;
 /// A page that costs next to nothing, while handshakes are measured, nanoseconds.
 const SHORT_PAGE_NS: u64 = 1_000;
-/// The shortest and the longest lead-in of a block; the shortest is also that of plain HTTP, and of what pages are not
-/// scaled by.
-const LEAD_IN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(3)];
+/// The shortest and the longest lead-in of a block; the shortest is also that of plain HTTP.
+const LEAD_IN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
 /// Requests of a user before its place goes to the next: more than a client makes in a block.
 const REQUESTS_PER_USER: u32 = 20_000;
 
@@ -63,18 +62,21 @@ pub fn description(placement: &Placement, experiment: &ArrayExperiment) -> Strin
 pub struct Machines<'a> {
     experiment: &'a ArrayExperiment,
     pub scale: PageScale,
+    /// CPU time of a machine that ends TLS for a connection with a full handshake and one page, nanoseconds.
+    full_handshake_cpu_ns: u64,
     /// What was checked of all machines, a sentence each.
     checks: Vec<String>,
     /// The machine that stands for all in the record.
     pub first: usize,
-    /// What their proxies have besides; `None`: nothing, as while handshakes are measured that pages are scaled by.
+    /// What their proxies have besides; `None`: nothing, as while a full handshake is measured.
     pub accelerators: Option<Accelerators>,
     pub routes: Vec<Route>,
     pub testbed: Testbed,
 }
 
 impl<'a> Machines<'a> {
-    /// Makes page and certificate, measures a full handshake where pages are scaled by it, and starts all machines.
+    /// Makes page and certificate, measures a full handshake, scales pages by it if they are to be, and starts all
+    /// machines.
     /// `say` is told what is being done.
     ///
     /// # Errors
@@ -95,10 +97,13 @@ impl<'a> Machines<'a> {
         let testbed = Testbed::prepare(&workload, experiment.tls.certificate(), array.effort, place, say)?;
         let scale = PageScale { transaction_ns: (array.transaction_us * 1e3) as u64, full_handshake_cpu_ns: 0 };
         let (checks, routes, accelerators) = (Vec::new(), Vec::new(), None);
-        let mut machines = Machines { experiment, scale, checks, first: 0, accelerators, routes, testbed };
+        let full_handshake_cpu_ns = 0;
+        let mut machines =
+            Machines { experiment, scale, full_handshake_cpu_ns, checks, first: 0, accelerators, routes, testbed };
+        say("measuring a full handshake");
+        machines.measure_full_handshake()?;
         if array.handshake_pages_ratio > 0.0 {
-            say("measuring a full handshake");
-            machines.scale_pages()?;
+            machines.scale_pages();
         }
         if let Some(accelerator) = &array.accelerator {
             let (key, cpu) = (&machines.testbed.credentials.files.key, machines.testbed.placement.machines[0]);
@@ -153,8 +158,7 @@ impl<'a> Machines<'a> {
         Ok(machine)
     }
 
-    /// Makes pages as long as the experiment wants them beside the full handshake of a machine that ends TLS.
-    fn scale_pages(&mut self) -> Result<()> {
+    fn measure_full_handshake(&mut self) -> Result<()> {
         let server = self.start_server(SHORT_PAGE_NS)?;
         let route = match self.experiment.most_proxies() {
             0 => Route { ends: vec![server], ..Route::default() },
@@ -164,13 +168,18 @@ impl<'a> Machines<'a> {
         // The first makes what later ones find.
         self.testbed.get(address, Some(&tls))?;
         let before = self.testbed.cpu_at_rest(&route)?;
-        for _ in 0..SCALING_HANDSHAKES {
+        for _ in 0..MEASURED_HANDSHAKES {
             self.testbed.get(address, Some(&tls))?;
         }
         let used_ns = self.testbed.cpu_at_rest(&route)?.since(&before).ends_ns[0];
         self.testbed.stop();
-        let full_handshake_cpu_ns = used_ns / u64::from(SCALING_HANDSHAKES);
-        let array = &self.experiment.array;
+        self.full_handshake_cpu_ns = used_ns / u64::from(MEASURED_HANDSHAKES);
+        Ok(())
+    }
+
+    /// Makes pages as long as the experiment wants them beside the full handshake of a machine that ends TLS.
+    fn scale_pages(&mut self) {
+        let (array, full_handshake_cpu_ns) = (&self.experiment.array, self.full_handshake_cpu_ns);
         // A page that is CPU time takes as much longer under the quota as the handshake does.
         let speed = match array.transaction_cost {
             PageCost::Wait => array.machine_cpus,
@@ -178,7 +187,6 @@ impl<'a> Machines<'a> {
         };
         let page_ns = full_handshake_cpu_ns as f64 / speed / array.handshake_pages_ratio;
         self.scale = PageScale { transaction_ns: (page_ns as u64).max(1), full_handshake_cpu_ns };
-        Ok(())
     }
 
     fn start_all(&mut self) -> Result<()> {
@@ -258,10 +266,10 @@ impl<'a> Machines<'a> {
     /// (docs/ARRAY.md).
     pub fn lead_in(&self, place: &ArrayPlace) -> Duration {
         let array = &self.experiment.array;
-        if place.percent.is_none() || self.scale.full_handshake_cpu_ns == 0 {
+        if place.percent.is_none() {
             return LEAD_IN[0];
         }
-        let full_s = self.scale.full_handshake_cpu_ns as f64 / 1e9 / array.machine_cpus;
+        let full_s = self.full_handshake_cpu_ns as f64 / 1e9 / array.machine_cpus;
         let all_s = full_s * f64::from(array.clients_count) / f64::from(place.proxies.max(1));
         Duration::from_secs_f64(1.5 * all_s).clamp(LEAD_IN[0], LEAD_IN[1])
     }

@@ -14,9 +14,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
+use tlsdyno_load::curve::file::hits_per_handshake;
 use tlsdyno_record::model::ServerName;
 use tlsdyno_record::model::job::Timed;
-use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, OfKind, Record, Warning};
 use tlsdyno_runner::kinds::AnyExperiment;
 use tlsdyno_runner::run::cpus;
 use tlsdyno_runner::run::load_process::{LoadProcess, Sessions};
@@ -25,6 +26,7 @@ use tlsdyno_runner::run::runner::{self, Finished, Plan, Subject};
 use tlsdyno_runner::run::schedule::Work;
 use tlsdyno_runner::run::verify::{death, is_dead};
 use tlsdyno_servers::{Proxy, quota};
+use tlsdyno_stats::reuse::ReuseAxis;
 use tlsdyno_sys::monotonic_ns;
 
 use self::accelerator::Accelerators;
@@ -39,6 +41,9 @@ use crate::several_machines::testbed::Usage;
 const WARM_UP: Duration = Duration::from_millis(500);
 /// The shortest and the longest block.
 const BLOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(10)];
+/// Full handshakes that a block is to hold, and requests of each client: with fewer, which reuse comes out is chance.
+const FULL_WANTED: u32 = 20;
+const REQUESTS_OF_CLIENT_WANTED: u32 = 6;
 /// Fixed cost of a block besides its lead-in: command, the last responses.
 const BLOCK_OVERHEAD: Duration = Duration::from_millis(100);
 /// Longest sleep before Ctrl-C is looked for.
@@ -60,6 +65,8 @@ pub fn run(experiment: &ArrayExperiment, stop: &AtomicBool, observer: &mut dyn O
 struct ProxyArray<'a> {
     experiment: &'a ArrayExperiment,
     places: Vec<ArrayPlace>,
+    /// Seconds that a request of each place took in its last block; 0: it has had none.
+    seconds_per_request: Vec<f64>,
     load: LoadProcess,
     machines: Machines<'a>,
 }
@@ -85,7 +92,18 @@ impl<'a> ProxyArray<'a> {
         describe(record, experiment, &machines);
         observer.step("starting the load process");
         let load = machines.start_load(&places)?;
-        Ok(ProxyArray { experiment, places, load, machines })
+        let seconds_per_request = vec![0.0; places.len()];
+        Ok(ProxyArray { experiment, places, seconds_per_request, load, machines })
+    }
+
+    /// How long a block of a place counts, so that it holds the reuse that is asked for.
+    fn counts_for(&self, index: usize, least: Duration) -> Duration {
+        let array = &self.experiment.array;
+        let by_hits = self.places[index].percent.filter(|_| array.by == ReuseAxis::Hits);
+        let Some(each) = by_hits.and_then(|percent| hits_per_handshake(percent).ok()) else { return least };
+        let requests = FULL_WANTED.saturating_mul(each).max(REQUESTS_OF_CLIENT_WANTED * array.clients_count);
+        let takes = Duration::from_secs_f64(f64::from(requests) * self.seconds_per_request[index]);
+        takes.clamp(least, BLOCK[1].max(least))
     }
 
     /// CPU times of a block's counted part, while the load is made: from the end of the lead-in until the block's time
@@ -124,14 +142,17 @@ impl Subject for ProxyArray<'_> {
         Work { timed: Some(timed), ..self.machines.testbed.everybody().into() }
     }
 
+    /// A warm-up tells how long blocks must be to hold their reuse, and need not hold it.
     fn is_warm(&self, block: &Block) -> bool {
-        is_warm(block)
+        let has_other_reuse_only = |of: &[Warning]| of.iter().all(|of| of.code == verify::HITS_PER_HANDSHAKE);
+        is_warm(block) || !block.warnings.is_empty() && has_other_reuse_only(&block.warnings)
     }
 
     fn plan(&mut self, seconds_per_request: &[f64], left: Duration) -> Plan {
         let lead_ins: Duration = self.places.iter().map(|place| self.machines.lead_in(place)).sum();
+        let longer: Duration = (0..self.places.len()).map(|index| self.counts_for(index, BLOCK[0]) - BLOCK[0]).sum();
         // What is under way at the end takes as long as all beginning at once does, where every page is a beginning.
-        let overhead = BLOCK_OVERHEAD + lead_ins * 3 / 2 / self.places.len().max(1) as u32;
+        let overhead = BLOCK_OVERHEAD + (lead_ins * 3 / 2 + longer) / self.places.len().max(1) as u32;
         Plan::of_timed_blocks(self.machines.testbed.everybody(), left, seconds_per_request, BLOCK, overhead)
     }
 
@@ -140,6 +161,11 @@ impl Subject for ProxyArray<'_> {
         let name = &journal.record().configurations[index].name;
         let entries = self.machines.entries(index, &place);
         let address = *entries.first().with_context(|| format!("\"{name}\" has no machine"))?;
+        let timed = work.timed.map(|timed| {
+            let for_ns = self.counts_for(index, Duration::from_nanos(timed.for_ns)).as_nanos() as u64;
+            Timed { for_ns, ..timed }
+        });
+        let work = &Work { timed, ..work.clone() };
         self.load.begin(index, address, work, Sessions::New)?;
         let begins_ns = self.load.begins_ns()?;
         let used = self.used_while_counting(index, work, begins_ns);
@@ -152,6 +178,7 @@ impl Subject for ProxyArray<'_> {
             return Err(death(name, &outcome, &self.log_tail(index)));
         }
         note_negotiated(journal, &outcome);
+        self.seconds_per_request[index] = outcome.elapsed_ns as f64 / 1e9 / outcome.hits.max(1) as f64;
         let verdict = verify::verify(self.experiment, &place, &outcome, &used);
         Ok(block(&outcome, &used, verdict, None))
     }

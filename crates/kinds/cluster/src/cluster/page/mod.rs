@@ -85,8 +85,12 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
     let closed_form = |cell: &CellSummary, dispatcher_s: u32| {
         let [known_s, routed_s] = [server_s, f64::from(dispatcher_s)].map(counted);
         let backends = f64::from(experiment.cluster.backends);
-        let kept = papers::kept_by_time_outs(known_s, routed_s, pause_s, backends, cell.mean_block_ns / 1e9);
-        kept.map_or(NONE.to_owned(), |kept| format_percent(100.0 * kept))
+        papers::kept_by_time_outs(known_s, routed_s, pause_s, backends, cell.mean_block_ns / 1e9)
+    };
+    let percent = |part: Option<f64>| part.map_or(NONE.to_owned(), |part| format_percent(100.0 * part));
+    let of_known = |(seconds, cell): &(u32, &CellSummary)| {
+        let known = closed_form(cell, *seconds)?.known;
+        Some(cell.accepted_percent_of_offered.scaled(1.0 / known))
     };
     let timed = |cell: &CellSummary| cell.cell.dispatcher_timeout_s.filter(|_| cell.measured.blocks > 0);
     let cells: Vec<(u32, &CellSummary)> = summary.cells.iter().filter_map(|cell| Some((timed(cell)?, cell))).collect();
@@ -94,13 +98,16 @@ fn time_outs(record: &Record, summary: &ClusterSummary) -> Option<Section> {
         .words("dispatcher remembers for", |(seconds, _)| format!("{seconds} s"))
         .number("accepted", |(_, cell)| format_percent(cell.accepted_percent_of_offered.value))
         .interval(format_tenths, |(_, cell)| Some(cell.accepted_percent_of_offered))
-        .number("closed form", |(seconds, cell)| closed_form(cell, *seconds))
+        .number("closed form", |(seconds, cell)| percent(closed_form(cell, *seconds).map(|of| of.accepted)))
+        .number("of those still had", |of| percent(of_known(of).map(|of| of.value / 100.0)))
+        .interval(format_tenths, of_known)
         .number("offered", |(_, cell)| format_count(cell.measured.resumed_offered));
     let note = format!(
         "Servers keep a session for {server_s} s from its full handshake; clients come back after exponential pauses \
          of {pause_s} s on average. closed form: offers are a Poisson process, accepted while server and dispatcher \
          know the session, by chance while only the server does; both count whole seconds, and a block begins with a \
-         new session of each client."
+         new session of each client. of those still had: accepted, of the offered sessions that a server still had, \
+         whose part is from the same form."
     );
     let section = Section::titled("time-outs", "Time-outs of dispatcher and servers");
     (!cells.is_empty()).then(|| section.rows(rows).notes([note]))
