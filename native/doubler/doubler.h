@@ -99,18 +99,6 @@ static inline bool pair_follows(struct pair *pair, int answer)
 /* Their entries among the algorithms that a file wraps. */
 #define KEM_WRAPPING(id, name) {name, wrap_##id},
 
-/* One file per operation: the algorithms to hand out, or NULL on failure (raised). */
-const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *asym_cipher_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *kem_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *cipher_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *mac_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals);
-
 /* mac.c: SIGNATURE "HMAC", the HMAC of CBC records */
 const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide);
 

@@ -3,6 +3,7 @@
  * and freed, the peer's share decoded and checked twice. Keys are the wrapped provider's own objects; the generation
  * context is a pair.
  */
+#include "../wrapping/keymgmt.h"
 #include "doubler.h"
 
 struct key_functions {
@@ -96,35 +97,13 @@ static const OSSL_DISPATCH *wrap(struct key_functions *real, const OSSL_DISPATCH
     return table_allow_with(table, KEYMGMT_OF_3_0, own);
 }
 
-/* What has no context of ours must know its algorithm by itself. */
 #define KEYS(name, decodes_again)                                                                                      \
     static struct key_functions name;                                                                                  \
-    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                             \
-    {                                                                                                                  \
-        return gen_init(&name, provider, selection, params);                                                           \
-    }                                                                                                                  \
-    PARAMETER_LIST(name##_gen_settable_params, name.gen_settable_params)                                               \
-    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                 \
-    {                                                                                                                  \
-        return set_params(&name, decodes_again, key, params);                                                          \
-    }                                                                                                                  \
-    static int name##_validate(const void *key, int selection, int check)                                              \
-    {                                                                                                                  \
-        return validate(&name, key, selection, check);                                                                 \
-    }                                                                                                                  \
+    KEYMGMT_OF(name, set_params(&name, decodes_again, key, params))                                                    \
     static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
     {                                                                                                                  \
-        static const OSSL_DISPATCH own[] = {                                                                           \
-            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                          \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                              \
-            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                    \
-            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(pair_free)},                                                      \
-            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
-            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
-            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \
-            {0, NULL},                                                                                                 \
-        };                                                                                                             \
+        static const OSSL_DISPATCH own[] = {KEYMGMT_ENTRIES(name, pair_free){0, NULL}};                                \
+                                                                                                                       \
         (void)hide;                                                                                                    \
         return wrap(&name, own, original->implementation);                                                             \
     }

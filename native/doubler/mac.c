@@ -58,17 +58,8 @@ PARAMETER_LIST(record_settable_ctx_params, record.settable_ctx_params)
 
 const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_SIGNATURE_NEWCTX, FUNCTION(record_newctx)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, FUNCTION(digest_sign_init)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, FUNCTION(digest_sign_update)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(record_final)},
-        {OSSL_FUNC_SIGNATURE_FREECTX, FUNCTION(pair_free)},
-        {OSSL_FUNC_SIGNATURE_DUPCTX, FUNCTION(record_dupctx)},
-        {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, FUNCTION(set_ctx_params)},
-        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, FUNCTION(record_settable_ctx_params)},
-        {0, NULL},
-    };
+    static const OSSL_DISPATCH allowed[] = RECORD_ALLOWED(
+        digest_sign_init, digest_sign_update, record_final, pair_free, record_dupctx, set_ctx_params);
     const OSSL_DISPATCH *table = original->implementation;
     struct record_functions *real = &record;
 
@@ -117,19 +108,8 @@ PARAMETER_LIST(handshake_settable_ctx_params, handshake.settable_ctx_params)
 
 static const OSSL_DISPATCH *wrap_handshake(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_MAC_NEWCTX, FUNCTION(handshake_newctx)},
-        {OSSL_FUNC_MAC_DUPCTX, FUNCTION(handshake_dupctx)},
-        {OSSL_FUNC_MAC_FREECTX, FUNCTION(pair_free)},
-        {OSSL_FUNC_MAC_INIT, FUNCTION(init)},
-        {OSSL_FUNC_MAC_UPDATE, FUNCTION(update)},
-        {OSSL_FUNC_MAC_FINAL, FUNCTION(handshake_final)},
-        {OSSL_FUNC_MAC_GET_CTX_PARAMS, FUNCTION(handshake_get_ctx_params)},
-        {OSSL_FUNC_MAC_GETTABLE_CTX_PARAMS, FUNCTION(handshake_gettable_ctx_params)},
-        {OSSL_FUNC_MAC_SET_CTX_PARAMS, FUNCTION(handshake_set_ctx_params)},
-        {OSSL_FUNC_MAC_SETTABLE_CTX_PARAMS, FUNCTION(handshake_settable_ctx_params)},
-        {0, NULL},
-    };
+    static const OSSL_DISPATCH allowed[] = HANDSHAKE_ALLOWED(
+        init, update, handshake_final, pair_free, handshake_dupctx);
     const OSSL_DISPATCH *table = original->implementation;
     struct handshake_functions *real = &handshake;
 

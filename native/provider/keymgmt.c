@@ -4,6 +4,7 @@
  * generation context is ours and keeps its mode.
  * Loading, comparing and exporting keys (the certificate's) stay real.
  */
+#include "../wrapping/keymgmt.h"
 #include "provider.h"
 
 #include <stdatomic.h>
@@ -254,37 +255,16 @@ static void remember(struct key_functions *real, const OSSL_DISPATCH *table)
  * leaves it out, and libcrypto ignores the template. Hybrids have no validation either.
  */
 #define KEYS(name)                                                                                                     \
-    static void *name##_gen_init(void *provider, int selection, const OSSL_PARAM params[])                             \
-    {                                                                                                                  \
-        return gen_init(&name, provider, selection, params);                                                           \
-    }                                                                                                                  \
-    PARAMETER_LIST(name##_gen_settable_params, name.gen_settable_params)                                               \
+    KEYMGMT_OF(name, set_params(&name, key, params))                                                                   \
     static void name##_free(void *key)                                                                                 \
     {                                                                                                                  \
         free_key(&name, key);                                                                                          \
     }                                                                                                                  \
-    static int name##_set_params(void *key, const OSSL_PARAM params[])                                                 \
-    {                                                                                                                  \
-        return set_params(&name, key, params);                                                                         \
-    }                                                                                                                  \
-    static int name##_validate(const void *key, int selection, int check)                                              \
-    {                                                                                                                  \
-        return validate(&name, key, selection, check);                                                                 \
-    }                                                                                                                  \
     static const OSSL_DISPATCH *wrap_##name(const OSSL_ALGORITHM *original, bool *hide)                                \
     {                                                                                                                  \
-        static const OSSL_DISPATCH own[] = {                                                                           \
-            {OSSL_FUNC_KEYMGMT_GEN_INIT, FUNCTION(name##_gen_init)},                                                   \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_TEMPLATE, FUNCTION(gen_set_template)},                                          \
-            {OSSL_FUNC_KEYMGMT_GEN_SET_PARAMS, FUNCTION(gen_set_params)},                                              \
-            {OSSL_FUNC_KEYMGMT_GEN_SETTABLE_PARAMS, FUNCTION(name##_gen_settable_params)},                             \
-            {OSSL_FUNC_KEYMGMT_GEN, FUNCTION(gen)},                                                                    \
-            {OSSL_FUNC_KEYMGMT_GEN_CLEANUP, FUNCTION(gen_cleanup)},                                                    \
-            {OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)},                                                           \
-            {OSSL_FUNC_KEYMGMT_SET_PARAMS, FUNCTION(name##_set_params)},                                               \
-            {OSSL_FUNC_KEYMGMT_VALIDATE, FUNCTION(name##_validate)},                                                   \
-            {0, NULL},                                                                                                 \
-        };                                                                                                             \
+        static const OSSL_DISPATCH own[]                                                                               \
+            = {KEYMGMT_ENTRIES(name, gen_cleanup){OSSL_FUNC_KEYMGMT_FREE, FUNCTION(name##_free)}, {0, NULL}};          \
+                                                                                                                       \
         (void)hide;                                                                                                    \
         remember(&name, original->implementation);                                                                     \
         return table_allow_with(original->implementation, KEYMGMT_OF_3_0, own);                                        \

@@ -147,17 +147,8 @@ PARAMETER_LIST(record_settable_ctx_params, real_record.settable_ctx_params)
 
 const OSSL_DISPATCH *record_hmac_wrap(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_SIGNATURE_NEWCTX, FUNCTION(record_newctx)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_INIT, FUNCTION(record_init)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_UPDATE, FUNCTION(update)},
-        {OSSL_FUNC_SIGNATURE_DIGEST_SIGN_FINAL, FUNCTION(final)},
-        {OSSL_FUNC_SIGNATURE_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_SIGNATURE_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_SIGNATURE_SET_CTX_PARAMS, FUNCTION(record_set_ctx_params)},
-        {OSSL_FUNC_SIGNATURE_SETTABLE_CTX_PARAMS, FUNCTION(record_settable_ctx_params)},
-        {0, NULL},
-    };
+    static const OSSL_DISPATCH allowed[] = RECORD_ALLOWED(
+        record_init, update, final, freectx, dupctx, record_set_ctx_params);
     const OSSL_DISPATCH *table = original->implementation;
     struct record_functions *real = &real_record;
 
@@ -230,19 +221,8 @@ PARAMETER_LIST(handshake_settable_ctx_params, real_handshake.settable_ctx_params
 
 static const OSSL_DISPATCH *wrap_handshake(const OSSL_ALGORITHM *original, bool *hide)
 {
-    static const OSSL_DISPATCH allowed[] = {
-        {OSSL_FUNC_MAC_NEWCTX, FUNCTION(handshake_newctx)},
-        {OSSL_FUNC_MAC_DUPCTX, FUNCTION(dupctx)},
-        {OSSL_FUNC_MAC_FREECTX, FUNCTION(freectx)},
-        {OSSL_FUNC_MAC_INIT, FUNCTION(handshake_init)},
-        {OSSL_FUNC_MAC_UPDATE, FUNCTION(update)},
-        {OSSL_FUNC_MAC_FINAL, FUNCTION(final)},
-        {OSSL_FUNC_MAC_GET_CTX_PARAMS, FUNCTION(handshake_get_ctx_params)},
-        {OSSL_FUNC_MAC_GETTABLE_CTX_PARAMS, FUNCTION(handshake_gettable_ctx_params)},
-        {OSSL_FUNC_MAC_SET_CTX_PARAMS, FUNCTION(handshake_set_ctx_params)},
-        {OSSL_FUNC_MAC_SETTABLE_CTX_PARAMS, FUNCTION(handshake_settable_ctx_params)},
-        {0, NULL},
-    };
+    static const OSSL_DISPATCH allowed[] = HANDSHAKE_ALLOWED(
+        handshake_init, update, final, freectx, dupctx);
     const OSSL_DISPATCH *table = original->implementation;
     struct handshake_functions *real = &real_handshake;
 

@@ -95,18 +95,6 @@ void accelerator_operate(const struct tlsdyno_accelerator *is);
 void burn_cpu(uint64_t wanted_ns);
 void burn_instructions(uint64_t wanted);
 
-/* One file per operation: the algorithms to hand out, or NULL on failure (raised). */
-const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *asym_cipher_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *kem_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *cipher_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *mac_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals);
-const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals);
-
 /* keymgmt.c: the key pair of a hybrid group that this process keeps; NULL (raised) where none can be made. */
 void *kept_hybrid_key(enum hybrid hybrid, void *provider);
 

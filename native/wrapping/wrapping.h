@@ -188,6 +188,20 @@ extern const OSSL_DISPATCH KEYMGMT_OF_3_0[];
     X(keymgmt, KEYMGMT, set_params, SET_PARAMS)                                                                        \
     X(keymgmt, KEYMGMT, validate, VALIDATE)
 
+/*
+ * One file per operation of provider and doubler: the algorithms to hand out, or NULL on failure (raised).
+ */
+const OSSL_ALGORITHM *signature_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *asym_cipher_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *keymgmt_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *keyexch_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *kem_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *cipher_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *digest_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *mac_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *kdf_algorithms(const OSSL_ALGORITHM *originals);
+const OSSL_ALGORITHM *rand_algorithms(const OSSL_ALGORITHM *originals);
+
 /* drbg.c: the table of CTR-DRBG without what libcrypto from 3.5 on tells it. */
 OSSL_DISPATCH *drbg_without_provider_name(const OSSL_DISPATCH *original);
 
