@@ -173,6 +173,14 @@ pub fn command_line(pid: u32) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
+/// The variables that a process was started with; empty when it is gone, is somebody else's, or has written over them,
+/// as nginx does for its title.
+pub fn environment(pid: u32) -> Vec<(String, String)> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let texts = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+    texts.filter_map(|text| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,8 @@ use tlsdyno_base::robust::mean_and_variance;
 use tlsdyno_base::units::format_micros;
 use tlsdyno_cost::choice::{Choice, Told};
 
+use tlsdyno_record::store::machine::unlike;
+
 use crate::fit::{RESAMPLES, deviations, dot, fit_with_paces, resampled, rounds_of, sums};
 use crate::measured::{Place, Row, Source, Term, Work};
 
@@ -129,9 +131,7 @@ impl Costs {
             doubts.extend((all.len() > 1).then(|| format!("the records differ{what}: {}", all.join(" | "))));
             all.len() == 1
         };
-        for (number, what) in [" in their server", " in their processor"].into_iter().enumerate() {
-            differ(fitting().map(|of| of.subject[number].clone()).collect(), what);
-        }
+        differ(fitting().map(|of| of.server.clone()).collect(), " in their server");
         let mut told = Told::default();
         let agreed = || fitting().flat_map(|of| of.told.agreed.iter().copied());
         for choice in agreed() {
@@ -142,6 +142,11 @@ impl Costs {
             {
                 told.agreed.push(choice);
             }
+        }
+        let pairs = fitting().take(1).flat_map(|first| fitting().map(move |of| (first, of)));
+        for (first, of) in pairs.filter(|(first, of)| first.id != of.id) {
+            let unlike = unlike(first.machine.as_ref(), of.machine.as_ref());
+            doubts.extend(unlike.map(|why| format!("{} and {}: {why}", first.id, of.id)));
         }
         doubts.dedup();
         told.differences = sources.iter().flat_map(|of| of.told.differences.clone()).collect();
@@ -362,6 +367,7 @@ fn told_apart(place: Place, cells: &[(Work, f64)], range: &Range) -> [bool; 4] {
 #[cfg(test)]
 pub(crate) mod samples {
     use tlsdyno_record::model::CertificateKind;
+    use tlsdyno_record::store::Machine;
     use tlsdyno_tls::Group;
 
     use super::*;
@@ -376,10 +382,10 @@ pub(crate) mod samples {
                 rows.push(Row { place, cell, round, work: *work, cpu_ns, rate_per_s: 1000.0 });
             }
         }
-        let subject = ["nginx", "a CPU"].map(str::to_owned);
+        let (server, machine) = ("nginx".to_owned(), Some(Machine::default()));
         let agreed = vec![Choice::Certificate(CertificateKind::Rsa2048), Choice::Group(Group::X25519)];
         let told = Told { agreed, ..Told::default() };
-        Source { id: "3fd1".to_owned(), name: "cluster 3fd1".to_owned(), subject, told, rows }
+        Source { id: "3fd1".to_owned(), name: "cluster 3fd1".to_owned(), server, machine, told, rows }
     }
 
     /// 900 µs a full handshake, 300 µs a resumed one, 40 µs a request at the server; 50 µs a connection at the

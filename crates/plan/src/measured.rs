@@ -12,7 +12,7 @@ use tlsdyno_cost::choice::{Choice, Told, reversed};
 use tlsdyno_cost::steps::{Resumed, StepId};
 use tlsdyno_cost::{CostRecord, Measured};
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
-use tlsdyno_record::store::{Block, Record, Role};
+use tlsdyno_record::store::{Block, Machine, Record, Role};
 use tlsdyno_stats::rounds::Rounds;
 use tlsdyno_stats::statement::FEW_ROUNDS;
 use tlsdyno_tls::{Stage, Version};
@@ -105,8 +105,8 @@ pub struct Source {
     pub id: String,
     /// Its id, and what it is of.
     pub name: String,
-    /// What it was measured on: server, processor.
-    pub subject: [String; 2],
+    pub server: String,
+    pub machine: Option<Machine>,
     pub told: Told,
     pub rows: Vec<Row>,
 }
@@ -147,8 +147,7 @@ impl Source {
             bail!("record {} holds no usable block with CPU time of a server", record.id);
         }
         rows.retain(|row| cells.is_none_or(|cells| cells.contains(&row.cell)));
-        let of = &record.manifest;
-        let subject = [&of.server_name, &of.cpu_model].map(String::clone);
+        let (server, machine) = (record.manifest.server_name.clone(), record.manifest.machine.clone());
         let kind = match record.kind_part.field() {
             "experiment" => "ablate",
             other => other,
@@ -158,7 +157,7 @@ impl Source {
             None => told_of(record, &rounds),
         };
         refuse_thin(record, &rows)?;
-        Ok(Source { id: record.id.clone(), name: format!("{kind} {}", record.id), subject, told, rows })
+        Ok(Source { id: record.id.clone(), name: format!("{kind} {}", record.id), server, machine, told, rows })
     }
 }
 

@@ -18,7 +18,7 @@ use super::cgroup::GroupClock;
 use super::cpu::CpuAccount;
 use super::deaths::Vigil;
 use super::growing_log::GrowingLog;
-use super::launch::{STDERR_FILE, STDOUT_FILE};
+use super::launch::{LAUNCH_FILE, Launch, STDERR_FILE, STDOUT_FILE};
 use super::quota::Quota;
 use super::reload;
 use super::supervised::Supervised;
@@ -46,6 +46,8 @@ pub struct Description {
     pub listening: Vec<SocketAddr>,
     /// Configuration of each server that it needs beside it, by name.
     pub companions: Vec<(String, String)>,
+    /// The variables that it was started with; `None`: not known.
+    pub environment: Option<Vec<(String, String)>>,
 }
 
 /// A running server. Dropping it ends it.
@@ -225,7 +227,14 @@ impl Instance {
             cpu_account: self.cpu.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).method().to_owned(),
             listening: self.listening_addresses(),
             companions: self.prepared.companions.iter().map(described).collect(),
+            environment: self.environment(),
         }
+    }
+
+    /// As its process tells, which a script may have started with others, else as it was given.
+    fn environment(&self) -> Option<Vec<(String, String)>> {
+        let told = self.worker_pids().into_iter().map(process_tree::environment).find(|of| !of.is_empty());
+        told.or_else(|| Some(Launch::read(&self.directory.join(LAUNCH_FILE)).ok()?.variables()))
     }
 
     /// What the server said of its connections; needs `log_sessions`.

@@ -1,5 +1,6 @@
 //! How a server process is started: the note that the driver leaves for the supervisor.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,6 +63,14 @@ impl Launch {
         Ok(path)
     }
 
+    /// The server's variables: inherited ones, and what it is given. What no text can hold is left out.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let inherited = std::env::vars_os().filter(|(name, _)| !self.without.contains(name));
+        let given = self.handed.environment.iter().cloned();
+        let all: BTreeMap<OsString, OsString> = inherited.chain(given).collect();
+        all.into_iter().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok())).collect()
+    }
+
     pub fn read(path: &Path) -> Result<Launch> {
         let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
         serde_json::from_slice(&bytes).with_context(|| format!("{} is not a launch note", path.display()))
@@ -82,4 +91,51 @@ pub fn own_executable() -> Result<Command> {
         Some(path) => path.clone(),
         None => program::core()?,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_gets_inherited_variables_and_its_own() {
+        let (inherited, value) = std::env::vars().next().expect("a variable");
+        let launch = |without: &[&str], given: &[(&str, &str)]| Launch {
+            handed: Handed {
+                environment: given.iter().map(|(a, b)| (a.into(), b.into())).collect(),
+                ..Handed::default()
+            },
+            without: without.iter().map(Into::into).collect(),
+            ..Launch::of_nothing()
+        };
+        let found = |launch: &Launch, name: &str| {
+            launch.variables().into_iter().find(|(one, _)| one == name).map(|(_, value)| value)
+        };
+        assert_eq!(found(&launch(&[], &[]), &inherited), Some(value));
+        assert_eq!(found(&launch(&[&inherited], &[]), &inherited), None);
+        let given = launch(&[], &[("OPENSSL_ia32cap", ":~0x200000"), (&inherited, "other")]);
+        assert_eq!(found(&given, "OPENSSL_ia32cap").as_deref(), Some(":~0x200000"));
+        assert_eq!(found(&given, &inherited).as_deref(), Some("other"));
+    }
+
+    impl Launch {
+        fn of_nothing() -> Launch {
+            Launch {
+                program: OsString::new(),
+                arguments: Vec::new(),
+                handed: Handed::default(),
+                owner_process_id: 0,
+                without: Vec::new(),
+                own_pid_namespace: false,
+                directory: PathBuf::new(),
+                working_directory: PathBuf::new(),
+                cpus: Vec::new(),
+                cgroups: Vec::new(),
+                view: None,
+                raise_open_files: false,
+                grace_ms: 0,
+                outlives_owner: false,
+            }
+        }
+    }
 }

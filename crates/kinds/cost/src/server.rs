@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use tlsdyno_base::exchange::Exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::listening;
+use tlsdyno_base::process_tree;
 use tlsdyno_base::until::until;
 use tlsdyno_record::model::worker::{Look, Seen};
 use tlsdyno_record::model::{WorkersModel, without_secrets};
@@ -34,6 +35,8 @@ pub(crate) struct Server {
     eyes: Eyes,
     /// CPU use without our connections, as a part of a CPU.
     pub busy: f64,
+    /// Variables that it was started with; `None`: not known.
+    pub variables: Option<Vec<(String, String)>>,
     /// Directory of a server that was started: deleted after the server has ended.
     _directory: Option<RunDirectory>,
 }
@@ -70,7 +73,9 @@ impl Server {
             }
             None => Eyes::Nobody,
         };
-        Server { address, eyes, busy: 0.0, _directory: None }.watched()
+        let told = |watch: &Watch| watch.pids().into_iter().map(process_tree::environment).find(|of| !of.is_empty());
+        let variables = if let Eyes::Here(watch) = &eyes { told(watch) } else { None };
+        Server { address, eyes, busy: 0.0, variables, _directory: None }.watched()
     }
 
     /// Starts the server of a command line; fails for the same reasons as [`Server::running`].
@@ -87,8 +92,9 @@ impl Server {
         let spec = ServerSpec::of_command(command, docroot);
         let instance = tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?;
         let (address, group) = (instance.address(), instance.group_clock());
+        let variables = instance.description().environment;
         let watch = Watch::with_finder(move || Ok(ProcessClocks::new(instance.pids())), group)?;
-        Server { address, eyes: Eyes::Here(watch), busy: 0.0, _directory: Some(directory) }.watched()
+        Server { address, eyes: Eyes::Here(watch), busy: 0.0, variables, _directory: Some(directory) }.watched()
     }
 
     /// Decides how the CPU time is read, and refuses a server that is busy.

@@ -12,6 +12,7 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::url::Url;
 use tlsdyno_record::model::without_secrets;
 use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
+use tlsdyno_runner::run::manifest;
 use tlsdyno_runner::run::observer::Observer;
 use tlsdyno_runner::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
 use tlsdyno_runner::run::schedule::{Piece, Schedule, Work};
@@ -228,6 +229,10 @@ fn describe(record: &mut Record, targets: &[Target]) {
     manifest.server_name = of(|target| target.measured.command.clone());
     manifest.cpu_accounting = of(|target| target.measured.accounting.clone());
     manifest.negotiated = of(|target| target.measured.negotiated.clone());
+    let first = &targets[0].server;
+    manifest::describe_environment(manifest, first.variables.clone());
+    // Of another machine nothing is known.
+    manifest.machine = manifest.machine.take().filter(|_| first.pids_here().is_some());
     manifest.effort = "lean".to_owned();
     manifest.workload = format!("{}, one connection after the other", of(|target| target.measured.address.clone()));
 }

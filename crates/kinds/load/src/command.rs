@@ -18,7 +18,7 @@ use tlsdyno_engine::load::{ErrorKind, Outcome, Plan};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::{ChangeLimit, Measure, WorkersModel, without_secrets};
 use tlsdyno_record::store::load_run::{Asked, Summary};
-use tlsdyno_record::store::{Record, Warning};
+use tlsdyno_record::store::{Machine, Record, Warning};
 use tlsdyno_runner::kinds::flags::number;
 use tlsdyno_runner::kinds::perform::ResultArgs;
 use tlsdyno_runner::report::json;
@@ -396,7 +396,8 @@ pub(super) fn summed_up(
     let warnings = warnings(&outcome, sent, &asked, strict);
     let effort = sent.offered.is_some().then(|| options::effort(options).to_string());
     let told = warnings.iter().map(Warning::to_string).collect();
-    (warnings, Summary::of(without_secrets(text), effort, asked, outcome, told))
+    let summary = Summary::of(without_secrets(text), effort, asked, outcome, told);
+    (warnings, Summary { machine: Some(Machine::here()), ..summary })
 }
 
 /// Ends the record and prints where it is. A failure to keep it does not change the exit code: the result was printed.

@@ -13,7 +13,8 @@ use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::output;
 use tlsdyno_record::model::{ChangeLimit, Experiment};
 use tlsdyno_record::store::load_run::{FORMAT, Summary};
-use tlsdyno_record::store::{OfKind, Record, Store};
+use tlsdyno_record::store::machine::unlike;
+use tlsdyno_record::store::{Machine, OfKind, Record, Store};
 use tlsdyno_runner::kinds::flags::number;
 use tlsdyno_runner::report::circumstances;
 use tlsdyno_runner::report::document::{Document, Section};
@@ -167,7 +168,12 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
         return Err(anyhow!("--fail-if limits changes of loads, and these are other records")).or_fault(Fault::Usage);
     }
     let [first, second] = records.each_ref().map(Costs::of);
-    let changes = compared_shares::compared(&first, &second, tolerance);
+    let mut changes = compared_shares::compared(&first, &second, tolerance);
+    let machines = records.each_ref().map(|record| record.manifest.machine.as_ref());
+    if unlike(machines[0], machines[1]).is_some_and(|of| of.is_known) {
+        // The shares are of each machine; a time is not compared.
+        changes.retain(|change| change.stage != compared_shares::CPU_PER_HIT);
+    }
     ensure!(!changes.is_empty(), "the records have no share in common");
     let remarks = circumstances::changed(&records[0], &records[1]);
     let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
@@ -179,6 +185,7 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
 /// A run, or a point of a record.
 struct LoadResult {
     name: String,
+    machine: Option<Machine>,
     slices: Vec<Sample>,
     /// All of it as one sample.
     whole: Option<Sample>,
@@ -192,7 +199,13 @@ fn read(which: &Path) -> Result<Vec<LoadResult>> {
     let Some(record) = record(which)? else {
         let run = read_file(which)?;
         let (slices, whole) = (samples_of_run(&run), sample_of_whole(&run));
-        return Ok(vec![LoadResult { name: run.url.clone(), slices, whole, run: Some(run) }]);
+        return Ok(vec![LoadResult {
+            name: run.url.clone(),
+            machine: run.machine.clone(),
+            slices,
+            whole,
+            run: Some(run),
+        }]);
     };
     let summary = LoadSummary::of(&record);
     let summary = summary.with_context(|| {
@@ -202,6 +215,7 @@ fn read(which: &Path) -> Result<Vec<LoadResult>> {
     Ok(points
         .map(|(index, point)| LoadResult {
             name: point.name.clone(),
+            machine: record.manifest.machine.clone(),
             slices: samples(&record, index),
             whole: sample_of_point(point),
             run: record.kind_part.of::<LoadRecord>().and_then(|load| load.runs.get(index)).cloned(),
@@ -226,7 +240,7 @@ fn compare_all(
     let results = || first.iter().chain(second);
     let alone = results().all(|points| points.len() == 1);
     let of = |points: &'_ Vec<LoadResult>, name: &str| points.iter().position(|point| alone || point.name == name);
-    let (mut comparisons, mut remarks) = (Vec::new(), Vec::new());
+    let (mut comparisons, mut remarks) = (Vec::new(), of_machines(results())?);
     for point in &first[0] {
         let side = |results: &'_ [Vec<LoadResult>]| -> Option<Vec<usize>> {
             results.iter().map(|points| of(points, &point.name)).collect()
@@ -260,6 +274,15 @@ fn compare_all(
     Ok((comparisons, remarks))
 }
 
+/// What is not known of the machines of results. Those of unlike CPUs are refused: a gate would judge the machine.
+fn of_machines<'a>(mut results: impl Iterator<Item = &'a Vec<LoadResult>>) -> Result<Vec<String>> {
+    let machine = |points: &'a Vec<LoadResult>| points.first().and_then(|point| point.machine.as_ref());
+    let first = results.next().and_then(machine);
+    let unlike: Vec<_> = results.filter_map(|points| unlike(first, machine(points))).collect();
+    unlike.iter().find(|of| of.is_known).map_or(Ok(()), |of| Err(anyhow!("{of}")))?;
+    Ok(unlike.iter().map(ToString::to_string).collect())
+}
+
 /// Limits of a comparison of so many runs on either side.
 fn of_design(first: usize, second: usize) -> Option<String> {
     match (first, second) {
@@ -287,4 +310,23 @@ fn differences(first: &Summary, run: &Summary, which: &str) -> Vec<String> {
     }
     remarks.extend(run.warnings.iter().map(|warning| format!("the {which}: {warning}")));
     remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_of_unlike_cpus_are_not_compared() {
+        let of = |machine: Option<&Machine>| {
+            let machine = machine.cloned();
+            vec![LoadResult { name: String::new(), machine, slices: Vec::new(), whole: None, run: None }]
+        };
+        let told = |first, second| of_machines([of(first), of(second)].iter());
+        let plain = Machine::of_cpuinfo("flags: aes");
+        let better = Machine::of_cpuinfo("flags: aes vaes");
+        assert_eq!(told(Some(&plain), Some(&plain)).unwrap(), [""; 0]);
+        assert!(told(Some(&plain), Some(&better)).unwrap_err().to_string().contains("only the second has vaes"));
+        assert!(told(Some(&plain), None).unwrap()[0].contains("a record does not say"));
+    }
 }

@@ -1,4 +1,5 @@
 use tlsdyno_record::model::CertificateKind;
+use tlsdyno_record::store::Machine;
 
 use super::samples::{costs, source};
 use super::*;
@@ -148,5 +149,13 @@ fn records_of_different_servers_are_doubted() {
     let mut other = one.clone();
     other.told.agreed[0] = Choice::Certificate(CertificateKind::P256);
     assert_eq!(Costs::of(&[one.clone(), one.clone()], None).unwrap().doubts, [""; 0]);
-    assert!(Costs::of(&[one, other], None).unwrap().doubts[0].contains("certificate"));
+    assert!(Costs::of(&[one.clone(), other], None).unwrap().doubts[0].contains("certificate"));
+    let machine = Some(Machine::of_cpuinfo("flags: avx512ifma"));
+    let other = Source { id: "77ab".to_owned(), machine, ..one.clone() };
+    assert!(
+        Costs::of(&[one.clone(), other], None).unwrap().doubts[0]
+            .starts_with("3fd1 and 77ab: the machines differ (only the second has avx512ifma)")
+    );
+    let old = Source { id: "77ab".to_owned(), machine: None, ..one.clone() };
+    assert!(Costs::of(&[one, old], None).unwrap().doubts[0].contains("a record does not say"));
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_base::histogram::{Percentiles, percentiles};
 use tlsdyno_engine::load::{Outcome, Phase};
 
+use super::Machine;
 use crate::model::Network;
 
 /// Version of the object; it changes when the meaning of a field changes.
@@ -64,6 +65,9 @@ pub struct Summary {
     /// Counts, histograms and the course of the run.
     #[serde(flatten)]
     pub outcome: Outcome,
+    /// The machine of the load; missing: a file from before this was kept, or a run of a record, whose manifest has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
     /// Doubts about the measurement, with their remedies.
     pub warnings: Vec<String>,
 }
@@ -82,6 +86,7 @@ impl Summary {
             reuse_percent_achieved: outcome.handshakes.resumed_percent(),
             latency_ns: outcome.phases.iter().map(|(phase, histogram)| (*phase, percentiles(histogram))).collect(),
             outcome,
+            machine: None,
             warnings,
         }
     }
@@ -127,6 +132,7 @@ mod tests {
         };
         let asked = Asked { network: Some(Network::default()), ..Asked::default() };
         let summary = Summary::of("http://127.0.0.1/".to_owned(), None, asked, outcome, Vec::new());
+        let summary = Summary { machine: Some(Machine::default()), ..summary };
         let object = serde_json::to_value(&summary).unwrap();
         let names: BTreeSet<String> = object.as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, documented("## `tlsdyno load URL --json`"));

@@ -6,6 +6,7 @@ mod error;
 mod journal;
 mod kind_part;
 pub mod load_run;
+pub mod machine;
 mod profile;
 pub mod record;
 mod reuse;
@@ -20,6 +21,7 @@ pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, find, read_json, write_json};
 pub use kind_part::{KindPart, LOAD, OfKind};
+pub use machine::Machine;
 pub use profile::ProfileBlock;
 pub use record::{
     Configuration, EarlierRun, EarlierShare, FORMAT, LibraryUsed, Manifest, Preflight, Record, Role, UNREAD,

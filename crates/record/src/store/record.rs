@@ -15,6 +15,7 @@ use tlsdyno_tls::{Stage, StageSet};
 use super::block::Block;
 use super::calibration::Calibration;
 use super::kind_part::KindPart;
+use super::machine::Machine;
 use super::warning::Warning;
 use crate::model::without_secrets;
 
@@ -120,6 +121,9 @@ pub struct Manifest {
     /// The installations of OpenSSL that the experiment named, each mapped by every process that was measured on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub libraries: Vec<LibraryUsed>,
+    /// The machine of the server under test, if that is here; `None`: from before this was kept, or unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Machine>,
     /// The last calibration of the machine before the run (`tlsdyno doctor --calibrate`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,

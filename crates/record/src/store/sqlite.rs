@@ -15,6 +15,7 @@ use super::block::Block;
 use super::default_path;
 use super::error::StoreError;
 use super::kind_part::OfKind;
+use super::machine::Machine;
 use super::record::Record;
 
 /// Version of the tables below, kept in SQLite's `user_version`. Versions 1 to 7 were never released.
@@ -73,6 +74,8 @@ pub struct Listing {
     pub certificate: String,
     /// What was requested.
     pub workload: String,
+    /// The machine in short.
+    pub machine: String,
 }
 
 impl Store {
@@ -183,11 +186,13 @@ impl Store {
 
     /// The records, newest first.
     pub fn list(&self) -> Result<Vec<Listing>, StoreError> {
+        let of_machine = |text: String| serde_json::from_str(&text).map_or(String::new(), |of: Machine| of.short());
         let query = "SELECT id, created_unix_s, question, server, finished,
                             (SELECT COUNT(*) FROM blocks WHERE record = records.id),
                             json_extract(head, '$.manifest.server_version'),
                             json_extract(head, '$.manifest.negotiated'),
-                            json_extract(head, '$.manifest.certificate'), json_extract(head, '$.manifest.workload')
+                            json_extract(head, '$.manifest.certificate'), json_extract(head, '$.manifest.workload'),
+                            json_extract(head, '$.manifest.machine')
                      FROM records ORDER BY created_unix_s DESC, rowid DESC";
         let read = || -> rusqlite::Result<Vec<Listing>> {
             let mut statement = self.connection.prepare(query)?;
@@ -203,6 +208,7 @@ impl Store {
                     negotiated: row.get(7)?,
                     certificate: row.get(8)?,
                     workload: row.get(9)?,
+                    machine: row.get::<_, Option<String>>(10)?.map_or(String::new(), of_machine),
                 })
             })?;
             rows.collect()

@@ -2,7 +2,8 @@
 
 use tlsdyno_base::foreign::quoted;
 use tlsdyno_base::units::{format_date, format_percent, format_tenths};
-use tlsdyno_record::store::{Manifest, Record, Role, Warning};
+use tlsdyno_record::store::machine::unlike;
+use tlsdyno_record::store::{Machine, Manifest, Record, Role, Warning};
 
 use super::document::{Content, Document, Medium, Method, Section};
 
@@ -94,9 +95,13 @@ pub fn server_text(manifest: &Manifest) -> String {
 
 /// Differences between the conditions of two records: the question, the server, the machine, the tool.
 pub fn changed(first: &Record, second: &Record) -> Vec<String> {
+    let [machine, other] = [first, second].map(|record| record.manifest.machine.as_ref());
     let all = |record: &Record| {
         let of = &record.manifest;
+        // Machines that are known tell more than their models.
+        let model = if machine.is_some() && other.is_some() { String::new() } else { of.cpu_model.clone() };
         [
+            ("CPU", model),
             ("question", record.question.clone()),
             ("server", server_text(of)),
             ("OpenSSL", of.openssl_version.clone()),
@@ -104,13 +109,13 @@ pub fn changed(first: &Record, second: &Record) -> Vec<String> {
             ("negotiated", of.negotiated.clone()),
             ("workload", of.workload.clone()),
             ("client effort", of.effort.clone()),
-            ("CPU", of.cpu_model.clone()),
             ("system", of.kernel.clone()),
             ("version of tlsdyno", of.tool_version.clone()),
         ]
     };
     let both = all(first).into_iter().zip(all(second)).filter(|((_, a), (_, b))| a != b);
-    both.map(|((name, a), (_, b))| format!("the {name} differs: {}, then {}", quoted(&a), quoted(&b))).collect()
+    let told = both.map(|((name, a), (_, b))| format!("the {name} differs: {}, then {}", quoted(&a), quoted(&b)));
+    unlike(machine, other).map(|of| of.to_string()).into_iter().chain(told).collect()
 }
 
 /// Path of the page, for a terminal; `None`: the record is in no store.
@@ -156,7 +161,7 @@ fn manifest(record: &Record) -> Vec<(String, String)> {
         ("workload", manifest.workload.clone()),
         ("handshakes", hits_per_handshake(record).unwrap_or_default()),
         ("client effort", manifest.effort.clone()),
-        ("CPU", manifest.cpu_model.clone()),
+        ("CPU", manifest.machine.as_ref().map_or(manifest.cpu_model.clone(), Machine::short)),
         ("CPUs of the machine", manifest.cpus.to_string()),
         ("CPUs of the server", cpus(&manifest.server_cpus)),
         ("CPUs of the client", cpus(&manifest.client_cpus)),

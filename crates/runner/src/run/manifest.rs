@@ -11,7 +11,8 @@ use tlsdyno_base::exchange::Answer;
 use tlsdyno_base::units::{format_binary_bytes, format_count};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{Experiment, WorkersModel, without_secrets, without_value};
-use tlsdyno_record::store::{LibraryUsed, Manifest, Warning};
+use tlsdyno_record::store::machine::telling;
+use tlsdyno_record::store::{LibraryUsed, Machine, Manifest, Warning};
 use tlsdyno_servers::Description;
 use tlsdyno_servers::library::version_of;
 use tlsdyno_workloads::Summary;
@@ -154,7 +155,9 @@ pub fn describe_machine(manifest: &mut Manifest) {
     manifest.command_line = std::env::args().collect();
     hide_headers(&mut manifest.command_line);
     manifest.kernel = kernel();
-    manifest.cpu_model = cpu_model();
+    let machine = Machine::here();
+    manifest.cpu_model.clone_from(&machine.name);
+    manifest.machine = Some(machine);
     manifest.governor = read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
     manifest.cpus = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
 }
@@ -176,6 +179,14 @@ pub fn describe_server(manifest: &mut Manifest, description: Description) {
     manifest.server_config.insert("configuration".to_owned(), description.config);
     manifest.server_config.extend(description.companions);
     manifest.cpu_accounting = description.cpu_account;
+    describe_environment(manifest, description.environment);
+}
+
+/// Variables with which the server was started, if that is known.
+pub fn describe_environment(manifest: &mut Manifest, variables: Option<Vec<(String, String)>>) {
+    if let Some(machine) = &mut manifest.machine {
+        machine.environment = variables.map(telling);
+    }
 }
 
 /// Warns of two libraries of one version: two builds of it may be wanted, or a mistake.
@@ -239,12 +250,6 @@ fn read_line(path: &str) -> Option<String> {
 fn kernel() -> String {
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
-}
-
-fn cpu_model() -> String {
-    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let line = info.lines().find(|line| line.starts_with("model name"));
-    line.and_then(|line| line.split_once(':')).map_or_else(String::new, |(_, name)| name.trim().to_owned())
 }
 
 /// CPU time that the hypervisor took since boot, nanoseconds, over all CPUs (`/proc/stat`, eighth field, USER_HZ of

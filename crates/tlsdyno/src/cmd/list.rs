@@ -46,6 +46,7 @@ fn as_table(records: &[Listing], style: Style, fitted: bool) -> String {
         (Column::number("blocks"), |record| record.blocks.to_string()),
         (Column::words("state"), |record| if record.finished { "complete" } else { "stopped" }.to_owned()),
         (Column::words("TLS, certificate, workload"), measured),
+        (Column::words("machine"), |record| record.machine.clone()),
         (Column::words("question"), |record| record.question.clone()),
     ];
     let mut table = Table::from_fields(fields, records);
@@ -60,8 +61,11 @@ const SERVER: usize = 2;
 const BLOCKS: usize = 3;
 const STATE: usize = 4;
 const MEASURED: usize = 5;
+const MACHINE: usize = 6;
 /// Columns that a terminal must have to show what was measured, and how far it came.
 const WIDE: usize = 140;
+/// As above, for the machine.
+const WIDEST: usize = 200;
 const MIDDLE: usize = 100;
 /// Most of a server's name, and least of a question, that a terminal shows.
 const SERVER_MAX: usize = 20;
@@ -77,7 +81,7 @@ fn fit(table: &mut Table, width: usize) {
         let cells = table.rows.iter_mut().map(|row| &mut row[BEGAN].text);
         cells.for_each(|text| *text = text.trim_end_matches(" UTC").to_owned());
     }
-    for (column, least) in [(MEASURED, WIDE), (STATE, MIDDLE), (BLOCKS, MIDDLE)] {
+    for (column, least) in [(MACHINE, WIDEST), (MEASURED, WIDE), (STATE, MIDDLE), (BLOCKS, MIDDLE)] {
         if width < least {
             table.columns.remove(column);
             table.rows.iter_mut().for_each(|row| drop(row.remove(column)));
@@ -127,6 +131,7 @@ mod tests {
             negotiated: "1.3 AES128-GCM X25519".to_owned(),
             certificate: "rsa-2048".to_owned(),
             workload: "ecommerce: 240,000 hits".to_owned(),
+            machine: "AMD EPYC 26/2/1 avx512ifma".to_owned(),
         };
         let text = as_table(std::slice::from_ref(&record), Style::PLAIN, false);
         let line = text.lines().nth(1).expect("a line");
@@ -137,6 +142,7 @@ mod tests {
         );
         assert_eq!(server("/opt/nginx-new/nginx -p {dir} -c nginx.conf"), "nginx …");
         assert!(line.contains("1.3 AES128-GCM X25519, rsa-2048, ecommerce"), "{line}");
+        assert!(line.contains("  AMD EPYC 26/2/1 avx512ifma  "), "{line}");
         let long = Listing {
             question: "What does each TLS component cost this server, and what else? ".repeat(3),
             server: "https://a-long-name.of-a-server.example/with/a/path".to_owned(),
@@ -146,6 +152,7 @@ mod tests {
             let text = as_table(std::slice::from_ref(&long), Style { rich: false, width }, true);
             assert_eq!(text.lines().count(), 2, "{width}: {text}");
             assert!(text.lines().all(|line| line.chars().count() <= width) && text.contains("What does"), "{text}");
+            assert_eq!(text.contains("avx512ifma"), width >= WIDEST, "{text}");
             assert_eq!([text.contains("rsa-2048"), text.contains("41")], [width >= WIDE, width >= MIDDLE], "{text}");
         }
         assert!(!as_table(&[long], Style::PLAIN, false).contains('…'), "a file has all of it");

@@ -9,11 +9,14 @@ use std::process::{Command, Stdio};
 use synthetic::Synthetic;
 use tlsdyno::kinds::ablation::summary::between_runs::essence;
 use tlsdyno::model::{Experiment, Server, ServerName};
-use tlsdyno::store::{KindPart, Record, Store, StoreError, read_json, write_json};
+use tlsdyno::store::{KindPart, Machine, Record, Store, StoreError, read_json, write_json};
 use tlsdyno_cluster::cluster::file::ClusterExperiment;
 
 fn small() -> Record {
-    Synthetic { rounds: 2, ..Synthetic::default() }.record()
+    let mut record = Synthetic { rounds: 2, ..Synthetic::default() }.record();
+    let environment = Some([("OPENSSL_ia32cap".to_owned(), ":~0x200000".to_owned())].into());
+    record.manifest.machine = Some(Machine { environment, ..Machine::of_cpuinfo("model name: EPYC\nflags: vaes fpu") });
+    record
 }
 
 #[test]
@@ -36,6 +39,7 @@ fn a_record_comes_back_as_it_was() {
     let reader = Store::open_for_reading_at(&path).expect("a second reader");
     assert_eq!(reader.load("last").expect("load"), record);
     let listing = &reader.list().expect("list")[0];
+    assert_eq!(listing.machine, "EPYC vaes OPENSSL_ia32cap=:~0x200000");
     assert!(listing.finished && listing.server == "nginx" && listing.question == record.question);
 }
 

@@ -65,10 +65,12 @@ pub fn asked(record: &Record) -> Option<Experiment> {
 pub fn is_another_run(of: &Record, earlier: &Record) -> bool {
     let circumstances = |record: &Record| {
         let of = record.manifest.clone();
-        (of.tool_version, of.kernel, of.cpu_model, of.cpus, of.openssl_version, of.server_version)
+        (of.tool_version, of.kernel, of.machine, of.cpus, of.openssl_version, of.server_version)
     };
     let asked_of = asked(of);
-    asked_of.is_some() && circumstances(of) == circumstances(earlier) && asked_of == asked(earlier)
+    // A machine that nobody described is not known to be this one.
+    let is_known = of.manifest.machine.is_some();
+    is_known && asked_of.is_some() && circumstances(of) == circumstances(earlier) && asked_of == asked(earlier)
 }
 
 /// Number of the last records of the same experiment that are searched for an earlier run.
@@ -146,7 +148,7 @@ mod tests {
     use super::*;
     use tlsdyno_base::random::SplitMix64;
     use tlsdyno_record::model::Experiment;
-    use tlsdyno_record::store::KindPart;
+    use tlsdyno_record::store::{KindPart, Machine, Manifest};
 
     fn runs(of: &[(f64, f64)]) -> Vec<EarlierShare> {
         of.iter().map(|&(percent, half_width_percent)| EarlierShare { percent, half_width_percent }).collect()
@@ -162,6 +164,7 @@ mod tests {
             let mut record = Record::begun_now(&experiment.question, seed);
             record.kind_part = KindPart::from(experiment);
             record.manifest.openssl_version = version.to_owned();
+            record.manifest.machine = Some(Machine::default());
             record
         };
         let mut finished = run(1, "3.0");
@@ -170,6 +173,12 @@ mod tests {
         assert!(is_another_run(&run(2, "3.0"), &finished));
         assert!(!is_another_run(&run(2, "3.5"), &finished));
         assert!(!is_another_run(&Record::begun_now("?", 1), &finished));
+        let with = |machine| Record { manifest: Manifest { machine, ..finished.manifest.clone() }, ..finished.clone() };
+        let masked =
+            Machine { environment: Some([("GODEBUG".into(), "cpu.adx=off".into())].into()), ..Machine::default() };
+        assert!(!is_another_run(&run(2, "3.0"), &with(Some(masked))), "with other features");
+        let old = with(None);
+        assert!(!is_another_run(&run(2, "3.0"), &old) && !is_another_run(&old, &old), "of old records nobody knows");
     }
 
     #[test]

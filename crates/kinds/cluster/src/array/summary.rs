@@ -318,9 +318,9 @@ mod tests {
     use super::*;
     use crate::array::file::Array;
     use crate::array::page;
+    use tlsdyno_record::store::{ClusterBlock, Configuration, KindPart};
     use tlsdyno_runner::kinds::AnySummary;
     use tlsdyno_runner::report::render::terminal::{self, Style};
-    use tlsdyno_record::store::{ClusterBlock, Configuration, KindPart};
     use tlsdyno_stats::reuse::ReuseAxis;
 
     /// Plain HTTP, own keys, shared keys, dispatcher, in so many rounds of 4 s.

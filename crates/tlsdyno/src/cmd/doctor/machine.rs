@@ -1,14 +1,18 @@
 //! The machine: CPUs, limits, accounting, what disturbs measuring.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::thread::available_parallelism;
 
 use rustix::fs::StatVfsMountFlags;
 use rustix::process::{Resource, getrlimit};
+use tlsdyno_base::process_tree;
 
 use super::{Check, Verdict};
 use crate::servers::cgroup::Cgroup;
 use crate::servers::quota;
+use crate::store::Machine;
+use crate::store::machine::telling;
 use crate::units::format_binary_bytes;
 
 /// Connections of a usual run, with room to spare.
@@ -20,7 +24,10 @@ pub fn checks() -> Vec<Check> {
     let cores = available_parallelism().map_or(1, usize::from);
     let limit = getrlimit(Resource::Nofile);
     let unlimited = u64::MAX;
+    let machine = Machine::here();
     [
+        Some(told(&machine)),
+        judge_features(&machine, telling(process_tree::environment(std::process::id()))),
         Some(judge_cores(cores)),
         read("/proc/loadavg").map(|text| judge_load(&text, cores)),
         read("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").map(|text| judge_siblings(&text)),
@@ -40,6 +47,22 @@ pub fn checks() -> Vec<Check> {
 
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
+}
+
+/// The machine as records keep it.
+fn told(machine: &Machine) -> Check {
+    let known = machine.facts().into_iter().filter(|(_, fact)| !fact.is_empty());
+    Check::ok("machine", known.map(|(name, fact)| format!("{name}: {fact}")).collect::<Vec<_>>().join(" · "))
+}
+
+/// What the CPU does for cryptography; `None`: it tells none of its features.
+fn judge_features(machine: &Machine, variables: BTreeMap<String, String>) -> Option<Check> {
+    let meanings = machine.meanings();
+    let features = machine.features.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+    let check = Check::ok("cryptography", format!("{} ({features})", meanings.join("; ")));
+    let names = variables.into_keys().collect::<Vec<_>>().join(" ");
+    let remedy = format!("{names}: servers may use less than that; unset it, or compare only with its like");
+    (!meanings.is_empty()).then(|| check.but_if(!names.is_empty(), Verdict::Warn, remedy))
 }
 
 fn judge_cores(cores: usize) -> Check {
@@ -172,6 +195,19 @@ mod tests {
             (ports.verdict, ports.finding.as_str()),
             (Verdict::Ok, "28232 local ports, 12 connections in TIME_WAIT")
         );
+    }
+
+    #[test]
+    fn features_are_told_with_what_they_mean() {
+        let machine = Machine::of_cpuinfo("flags: adx aes avx512ifma avx512vl bmi2");
+        let judged = |variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            judge_features(&machine, variables).unwrap()
+        };
+        assert!(judged(&[]).verdict == Verdict::Ok && judged(&[]).finding.contains("RSA-2048 takes about half"));
+        let masked = judged(&[("OPENSSL_ia32cap", ":~0x200000")]);
+        assert!(masked.verdict == Verdict::Warn && masked.remedy.contains("OPENSSL_ia32cap"));
+        assert_eq!(judge_features(&Machine::default(), BTreeMap::new()), None);
     }
 
     #[test]
