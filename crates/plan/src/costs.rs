@@ -31,7 +31,7 @@ const APART_SHARE: f64 = 0.1;
 pub const KILOBYTES_APART: f64 = 1.0;
 /// Half of a 95 % interval of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.96;
-/// From fewer records nothing is said of what runs differ by (as in `stats::between_runs`).
+/// From fewer records nothing is said of what runs differ by (as in `between_runs` of the ablation).
 const RUNS_LEAST: usize = 4;
 /// Below this part nothing was resumed to speak of.
 const FEW_SHARE: f64 = 0.05;

@@ -1,4 +1,4 @@
-//! From blocks to statements: relative costs of the stages with intervals, and a summary of each configuration.
+//! From blocks to estimates with intervals, and a summary of each configuration.
 //!
 //! The method is described in `docs/METHODOLOGY.md`. In short: a share is the 20 % trimmed mean of the relative cost,
 //! over sweeps of slices or over rounds of blocks. Its interval comes from what rounds differ by (`rows`). What is left

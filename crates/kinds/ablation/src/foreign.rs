@@ -1,6 +1,6 @@
 //! A server under somebody else's traffic, which can neither be repeated nor drained: the mode changes at random every
 //! 20 to 100 ms, and each interval tells what the server's processes used and what the doubler counted. What a second
-//! computation costs comes from a regression over all intervals (`stats/traffic.rs`).
+//! computation costs comes from a regression over all intervals (`summary/traffic.rs`).
 
 mod watch;
 

@@ -168,7 +168,7 @@ fn stages_are_doubled_under_a_load_that_is_not_ours() {
     let name = |stages: StageSet| stages.only().map_or("record_protection", Stage::name);
     let all: Vec<&str> = StageSet::groups().map(name).collect();
     assert_eq!(stages, all, "{traffic:?}");
-    // What the stages cost is judged on made-up records (`stats/traffic.rs`).
+    // What the stages cost is judged on made-up records (`summary/traffic.rs` of the ablation).
     assert!(traffic.stages.iter().all(|share| share.percent.value.is_finite()), "{traffic:?}");
     assert!(traffic.added_percent.is_finite() && traffic.handshakes_full > 0, "{traffic:?}");
 }
