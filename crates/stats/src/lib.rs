@@ -12,6 +12,7 @@ pub mod covariance;
 pub mod moment;
 pub mod pace;
 pub mod papers;
+pub mod reference;
 pub mod remainders;
 pub mod reuse;
 pub mod rounds;

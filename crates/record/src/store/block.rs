@@ -8,6 +8,7 @@ use tlsdyno_base::histogram;
 use tlsdyno_engine::load::Outcome;
 
 use super::profile::ProfileBlock;
+use super::reference::Reference;
 use super::warning::Warning;
 
 /// One uninterrupted measuring interval of one configuration: the unit of statistics.
@@ -51,6 +52,9 @@ pub struct Block {
     pub steal_ns: u64,
     /// Mean time of a step of fixed work that was done now and then on the server's CPUs, picoseconds; 0: not sampled.
     pub pace_ps: u64,
+    /// What fixed work cost just before the block; `None`: the last time is not long ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<Reference>,
     /// The client, not the server, was the bottleneck: hits per second are a lower bound. CPU per hit stays valid.
     pub client_bound: bool,
     /// The client was no bottleneck either: requests waited for each other, or somebody else had the server's CPU.

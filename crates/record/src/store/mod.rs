@@ -9,6 +9,7 @@ pub mod load_run;
 pub mod machine;
 mod profile;
 pub mod record;
+mod reference;
 mod reuse;
 pub mod samples;
 mod sqlite;
@@ -26,6 +27,7 @@ pub use profile::ProfileBlock;
 pub use record::{
     Configuration, EarlierRun, EarlierShare, FORMAT, LibraryUsed, Manifest, Preflight, Record, Role, UNREAD,
 };
+pub use reference::{FixedWork, Reference};
 pub use reuse::{Reuse, Row};
 pub use sqlite::{Listing, Store};
 pub use steps::{Flow, FlowEvent, StepSum, StepsBlock};

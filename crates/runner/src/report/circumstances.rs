@@ -6,6 +6,7 @@ use tlsdyno_record::store::machine::unlike;
 use tlsdyno_record::store::{Machine, Manifest, Record, Role, Warning};
 
 use super::document::{Content, Document, Medium, Method, Section};
+use tlsdyno_stats::reference::Reference;
 
 fn meta(record: &Record, rounds: u32) -> String {
     let id = if record.id.is_empty() { String::new() } else { format!(" · record {}", record.id) };
@@ -17,7 +18,8 @@ fn meta(record: &Record, rounds: u32) -> String {
 /// A report of a record: its sections, with the parts that all reports have.
 pub fn document(record: &Record, rounds: u32, answer: String, sections: Vec<Section>, method: Method) -> Document {
     let sections = measured_line(record).into_iter().chain(sections);
-    let sections = sections.chain(record_line(record)).chain(closing(record, method));
+    let pace = Reference::of(record).map(|of| Section::default().text(of.sentence()));
+    let sections = sections.chain(pace).chain(record_line(record)).chain(closing(record, method));
     let meta = meta(record, rounds);
     let sections = sections.collect();
     Document { title: record.question.clone(), meta, answer, sections, ..Document::default() }

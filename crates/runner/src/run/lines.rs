@@ -31,10 +31,15 @@ impl Lines {
         (self.0.len() / PLACES_PER_LINE) as u32
     }
 
+    /// The line that so many dependent loads lead to.
+    pub fn after(&self, first: u32, loads: u32) -> u32 {
+        black_box((0..loads).fold(first, |place, _| self.0[place as usize]))
+    }
+
     /// Time of so many dependent loads, which always begin with the same line.
     pub fn time_of(&self, loads: u32) -> Duration {
         let began = Instant::now();
-        black_box((0..loads).fold(0, |place, _| self.0[place as usize]));
+        self.after(0, loads);
         began.elapsed()
     }
 }

@@ -3,6 +3,8 @@
 //! server's CPUs wakes up now and then and times a fixed piece of work; the statistics take from a block's cost what
 //! its pace explains (docs/METHODOLOGY.md, "The machine's pace").
 
+pub mod reference;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

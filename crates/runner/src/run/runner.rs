@@ -15,12 +15,14 @@ use tlsdyno_base::fault::{Fault, fault_of};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_record::model::Measure;
-use tlsdyno_record::store::{Block, Calibration, Journal, Record, Warning};
+use tlsdyno_record::store::{Block, Calibration, Journal, Manifest, Record, Warning};
 
 use self::measuring::Run;
 use super::bound::{Bound, MachineClock};
+use super::cpus;
 use super::manifest;
 use super::observer::Observer;
+use super::pace::reference::ReferenceWork;
 use super::schedule::Work;
 use super::sliced::{Failed, TimeOfSlices};
 pub use plan::{NextRound, Plan, SlicesOfRound};
@@ -134,20 +136,18 @@ pub fn run_in_turn<'a>(
     manifest::describe_machine(&mut record.manifest);
     let first = starts.next().context("an experiment measures something")?;
     let mut subject = first(&mut record, observer)?;
-    record.manifest.calibration = Calibration::last(&record.manifest.server_name);
-    record.warnings.extend(manifest::governor_warning(&record.manifest));
-    let mut journal = Journal::begin(record);
-    if let Some(failure) = journal.failure() {
-        observer.warn(&failure.to_string());
-    }
+    let mut journal = begun(record, observer);
     let budget = Duration::from_secs_f64(measure.time_s);
     let mut first_round = 0;
+    // Without it a run has no pace, and its results stand.
+    let mut pace = ReferenceWork::on(cpu_of_reference(&journal.record().manifest)).ok();
     let outcome = loop {
         let bound = Bound::new(Instant::now(), budget);
         let prepared = preparing.elapsed();
         let (is_bounded, round_takes, clock) = (subject.is_bounded(), Duration::ZERO, &MachineClock);
+        let pace = &mut pace;
         let mut run =
-            Run { subject, measure, journal, stop, observer, clock, bound, is_bounded, round_takes, first_round };
+            Run { subject, measure, journal, stop, observer, clock, bound, is_bounded, round_takes, first_round, pace };
         let outcome = run.measure(seed);
         let nothing = outcome.is_ok().then(|| run.nothing_to_tell()).flatten();
         journal = run.journal;
@@ -173,6 +173,23 @@ pub fn run_in_turn<'a>(
     observer.finished();
     drop(starts);
     Ok(end(journal, outcome))
+}
+
+/// Begins to keep a record, with what this machine knows from before.
+fn begun(mut record: Record, observer: &mut dyn Observer) -> Journal {
+    record.manifest.calibration = Calibration::last(&record.manifest.server_name);
+    record.warnings.extend(manifest::governor_warning(&record.manifest));
+    let journal = Journal::begin(record);
+    if let Some(failure) = journal.failure() {
+        observer.warn(&failure.to_string());
+    }
+    journal
+}
+
+/// The server's first CPU; of a server that was not placed, the load's, else any.
+fn cpu_of_reference(of: &Manifest) -> usize {
+    let placed = of.server_cpus.first().or(of.client_cpus.first());
+    placed.map_or_else(|| cpus::allowed().first().copied().unwrap_or(0), |cpu| *cpu as usize)
 }
 
 /// Ends the record with the outcome of measuring.

@@ -9,13 +9,14 @@ use std::process::{Command, Stdio};
 use synthetic::Synthetic;
 use tlsdyno::kinds::ablation::summary::between_runs::essence;
 use tlsdyno::model::{Experiment, Server, ServerName};
-use tlsdyno::store::{KindPart, Machine, Record, Store, StoreError, read_json, write_json};
+use tlsdyno::store::{KindPart, Machine, Record, Reference, Store, StoreError, read_json, write_json};
 use tlsdyno_cluster::cluster::file::ClusterExperiment;
 
 fn small() -> Record {
     let mut record = Synthetic { rounds: 2, ..Synthetic::default() }.record();
     let environment = Some([("OPENSSL_ia32cap".to_owned(), ":~0x200000".to_owned())].into());
     record.manifest.machine = Some(Machine { environment, ..Machine::of_cpuinfo("model name: EPYC\nflags: vaes fpu") });
+    record.blocks[0].reference = Some(Reference([1, 2, 3, 4, 5, 6]));
     record
 }
 

@@ -10,13 +10,14 @@ use tlsdyno_base::random::SplitMix64;
 use tlsdyno_record::model::job::Timed;
 use tlsdyno_record::model::{Experiment, Measure};
 use tlsdyno_record::store::warning::code;
-use tlsdyno_record::store::{Block, Journal, Role, Warning};
+use tlsdyno_record::store::{Block, Journal, Reference, Role, Warning};
 
 use super::course::{Course, Parts};
 use super::{NextRound, Subject};
 use crate::run::bound::{Bound, Clock};
 use crate::run::manifest;
 use crate::run::observer::Observer;
+use crate::run::pace::reference::ReferenceWork;
 use crate::run::schedule::{Work, order_of_round};
 use crate::run::sliced::TimeOfSlices;
 
@@ -52,6 +53,8 @@ pub(super) struct Run<'a, 'b> {
     pub(super) round_takes: Duration,
     /// Number of its first round in the record.
     pub(super) first_round: u32,
+    /// `None`: the pace is not told.
+    pub(super) pace: &'a mut Option<ReferenceWork>,
 }
 
 impl Run<'_, '_> {
@@ -184,6 +187,7 @@ impl Run<'_, '_> {
             }
             let valid: Vec<usize> =
                 (0..self.journal.record().configurations.len()).filter(|index| self.is_valid(*index)).collect();
+            let mut reference = self.reference();
             let steal_before = manifest::steal_ns();
             let (since, end) = (self.bound.started, self.bound.end());
             let time = TimeOfSlices { since, length: left.min(SLICES_KEPT_AFTER), end };
@@ -193,7 +197,8 @@ impl Run<'_, '_> {
                     self.bound.has_result |= blocks.iter().any(|block| !block.slices.is_empty());
                     for (position_in_round, block) in (0..).zip(blocks) {
                         // It is the machine's; one of them has it.
-                        self.add(Block { round, position_in_round, steal_ns: std::mem::take(&mut steal_ns), ..block });
+                        let (steal_ns, reference) = (std::mem::take(&mut steal_ns), reference.take());
+                        self.add(Block { round, position_in_round, steal_ns, reference, ..block });
                     }
                 }
                 Err((index, error)) => self.leave_out(index, error)?,
@@ -245,8 +250,9 @@ impl Run<'_, '_> {
             if takes.is_some_and(|takes| now + takes > self.bound.end()) {
                 return Ok(BlocksOfRound::OutOfTime);
             }
+            let reference = self.reference();
             match self.block(index, Some(turn), work) {
-                Ok(block) => self.add(Block { round, position_in_round: position, ..block }),
+                Ok(block) => self.add(Block { round, position_in_round: position, reference, ..block }),
                 Err(error) => {
                     self.leave_out(index, error)?;
                     outcome = BlocksOfRound::Broken;
@@ -266,6 +272,10 @@ impl Run<'_, '_> {
         let block = self.subject.block(index, work, &mut self.journal)?;
         let steal_ns = manifest::steal_ns().saturating_sub(steal_before);
         Ok(Block { configuration: index, started_ns, steal_ns, ..block })
+    }
+
+    fn reference(&mut self) -> Option<Reference> {
+        self.pace.as_mut().and_then(ReferenceWork::if_due)
     }
 
     /// Reports only the first failure of the store.

@@ -197,6 +197,7 @@ fn measure(takes: &Takes) -> Came {
         is_bounded: true,
         round_takes: Duration::ZERO,
         first_round: 0,
+        pace: &mut None,
     };
     run.measure(1).unwrap();
     let nothing = run.nothing_to_tell().is_some();
