@@ -32,7 +32,7 @@ impl Url {
         let rest = rest.split('#').next().unwrap_or(rest);
         let path_at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(path_at);
-        ensure!(!authority.contains('@'), "`{text}` names a user; send credentials with --header 'Authorization: …'");
+        ensure!(!authority.contains('@'), "the URL names a user; send credentials with --header 'Authorization: …'");
         let (host, port) =
             split_authority(authority).with_context(|| format!("`{text}` has no valid host and port"))?;
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
@@ -124,6 +124,7 @@ mod tests {
         refuse("https://[1.2.3.4]/", "IPv6");
         refuse("https://[::1]x/", "follow");
         refuse("https://me:secret@a/", "--header");
+        assert!(!format!("{:#}", Url::parse("https://me:secret@a/").unwrap_err()).contains("secret"));
         refuse("https://a/b c", "%20");
         refuse("https://ä.de/", "xn--");
     }

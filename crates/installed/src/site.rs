@@ -235,6 +235,11 @@ pub(super) fn split(host: &str) -> (&str, Option<u16>) {
     }
 }
 
+/// Whether this is the chosen host, which may be named without its port.
+pub(super) fn is_chosen(host: &str, chosen: Option<&str>) -> bool {
+    chosen.is_some_and(|chosen| [host, split(host).0].contains(&chosen))
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub struct Choice {
     /// What clients ask for: a name, with the port where it is not the usual one; `None`: any.
@@ -252,7 +257,7 @@ impl Choice {
         let first = hosts.iter().find(|host| !host.only_redirects).or(hosts.first());
         let chosen = asked.map(str::to_owned).or_else(|| first.and_then(Host::asked_for));
         let names: BTreeSet<String> = hosts.iter().filter_map(Host::asked_for).collect();
-        let others = names.into_iter().filter(|host| Some(host) != chosen.as_ref()).collect();
+        let others = names.into_iter().filter(|host| !is_chosen(host, chosen.as_deref())).collect();
         let name = split(chosen.as_deref().unwrap_or_default()).0.to_ascii_lowercase();
         let is_known = hosts.iter().any(|host| host.is_called(&name));
         Choice { host: chosen, others, is_known, takes_any: hosts.iter().any(Host::takes_any) }
@@ -436,6 +441,7 @@ mod tests {
         let chosen = Choice::among(&hosts, None);
         assert_eq!(chosen.host.as_deref(), Some("www.x.example"));
         assert_eq!(chosen.others, ["b.example:8443", "x.example"]);
+        assert_eq!(Choice::among(&hosts, Some("b.example")).others, ["www.x.example", "x.example"]);
         assert!(chosen.is_known && !Choice::among(&hosts, Some("c.example")).is_known && !chosen.takes_any);
         assert!(Choice::among(&[hosts[0].clone(), host("_", 443, false)], None).takes_any);
         let port = |asked| measured(&hosts, asked).unwrap().port;

@@ -3,7 +3,7 @@
 use super::listeners::Listeners;
 use super::names::{knows, names};
 use super::reader::Directive;
-use crate::site::{Choice, Offer, split};
+use crate::site::{Choice, Offer, is_chosen, split};
 
 const EVERY_PATH: [&str; 6] = ["^", ".*", "^.*", "^.*$", "^(.*)$", "^/(.*)$"];
 
@@ -64,8 +64,8 @@ impl Choice {
         }
         let first = || all.iter().find(|(_, only_redirects)| !only_redirects).or(all.first());
         let chosen = asked.map(str::to_owned).or_else(|| first().and_then(|(host, _)| host.clone()));
-        let others = all.into_iter().filter_map(|(host, _)| host).filter(|host| Some(host) != chosen.as_ref());
-        let others = others.collect();
+        let others = all.into_iter().filter_map(|(host, _)| host);
+        let others = others.filter(|host| !is_chosen(host, chosen.as_deref())).collect();
         let name = chosen.as_deref().map_or("", |host| split(host).0);
         let is_known = listeners.measured_servers().iter().any(|server| knows(server, name));
         let any = |server: &[Directive]| name_to_ask(server).is_none() || names(server).any(|name| name.contains('~'));
@@ -119,6 +119,8 @@ mod tests {
                    server { listen 443 ssl default_server; server_name shop.example; }";
         assert_eq!(choice(two, None), chosen(("shop.example", "blog.example")));
         assert_eq!(choice(two, Some("blog.example")), chosen(("blog.example", "shop.example")));
+        let elsewhere = two.replace("443", "8443");
+        assert_eq!(choice(&elsewhere, Some("blog.example")), chosen(("blog.example", "shop.example:8443")));
         let first =
             "server { listen 443 ssl; server_name a.example; } server { listen 443 ssl; server_name b.example; }";
         assert_eq!(choice(first, None), chosen(("a.example", "b.example")));

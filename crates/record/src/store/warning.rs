@@ -149,3 +149,14 @@ impl fmt::Display for Places<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_keeps_no_token_of_what_it_names() {
+        let warning = Warning::new("left_out", "left out: /news?token=hunter2 (404), by \"app --password hunter2\"");
+        assert_eq!(warning.what, "left out: /news?token=… (404), by \"app --password …\"");
+    }
+}

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tlsdyno_base::bootstrap::Estimate;
 use tlsdyno_base::foreign::quoted;
 use tlsdyno_base::units::{
-    format_binary_bytes, format_count, format_date, format_percent, format_seconds, format_tenths,
+    format_binary_bytes, format_count, format_date, format_of, format_percent, format_seconds, format_tenths,
 };
 use tlsdyno_record::store::{Reuse, Row};
 use tlsdyno_report::rows::Rows;
@@ -110,8 +110,8 @@ pub fn log(scan: &LogScan) -> Document {
     ];
     facts.extend(used(&scan.read).into_iter().chain(left_out(&scan.read)));
     if scan.read.backward_time_stamps > 0 {
-        let number = format_count(scan.read.backward_time_stamps);
-        facts.push(fact("note", format!("{number} lines are stamped earlier than the line before")));
+        let earlier = format_of(scan.read.backward_time_stamps as f64, "line");
+        facts.push(fact("note", format!("{earlier} stamped earlier than the line before")));
     }
     let answer = answer(&scan.reuse);
     let sections = vec![

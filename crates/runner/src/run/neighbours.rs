@@ -111,6 +111,14 @@ mod tests {
         assert!(title_of(std::process::id()).len() > 2);
     }
 
+    #[test]
+    fn options_of_strangers_are_not_told() {
+        let mut child = busy("sh", &["-c", "while :; do :; done", "--password", "hunter2"], 1);
+        assert_eq!(title_of(child.id()), "sh");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// A shell that counts until it has used `ticks` of CPU time.
     fn busy(program: &str, arguments: &[&str], ticks: u64) -> std::process::Child {
         let child = Command::new(program).args(arguments).stdin(Stdio::null()).spawn().unwrap();
