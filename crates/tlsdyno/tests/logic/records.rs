@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use synthetic::Synthetic;
-use tlsdyno::store::{Store, Warning, write_json};
+use tlsdyno::store::{Machine, Store, Warning, write_json};
 
 /// Runs the program in `directory`, with its store there.
 fn tlsdyno(directory: &Path, arguments: &[&str]) -> Output {
@@ -59,14 +59,21 @@ fn two_ablations_are_compared_share_by_share() {
     let directory = tempfile::tempdir().expect("directory");
     let at = directory.path();
     let mut store = Store::open_at(&at.join("records.sqlite")).expect("store");
-    let made = |seed| Synthetic { seed, rounds: 8, noise: 0.004, ..Synthetic::default() }.record();
+    let made = |seed| {
+        let mut record = Synthetic { seed, rounds: 8, noise: 0.004, ..Synthetic::default() }.record();
+        record.manifest.machine = Some(Machine::of_cpuinfo("flags: avx512ifma"));
+        record
+    };
     let [first, again, mut other] = [1, 2, 3].map(made);
+    let mut unlike = again.clone();
+    unlike.manifest.machine = Some(Machine::of_cpuinfo("flags: adx"));
     let no_kdf = other.configurations.iter().position(|of| of.name == "no kdf").expect("a stage");
     // The KDF costs about a third of a hit more there.
     let blocks = other.blocks.iter_mut().filter(|block| block.configuration == no_kdf);
     blocks.for_each(|block| block.server_cpu_ns = block.server_cpu_ns * 2 / 3);
     other.manifest.server_version = "nginx/1.99.0".to_owned();
-    let [first, again, other] = [first, again, other].map(|record| store.begin(&record).expect("record"));
+    let all = [first, again, other, unlike].map(|record| store.begin(&record).expect("record"));
+    let [first, again, other, unlike] = all;
     drop(store);
     let same = tlsdyno(at, &["compare", &first, &again, "--strict"]);
     let shown = text(&same.stdout);
@@ -82,6 +89,9 @@ fn two_ablations_are_compared_share_by_share() {
     let cost = shares.iter().find(|share| share["stage"] == "cpu_per_hit_ns").expect("the cost of a hit");
     assert_eq!(cost["direction"], "undecided", "{changed}");
     assert!(changed["warnings"][0].as_str().is_some_and(|text| text.contains("the server differs")), "{changed}");
+    let of_machines = text(&tlsdyno(at, &["compare", &first, &unlike, "--json"]).stdout);
+    assert!(of_machines.contains("the machines differ (only the first has avx512ifma; only the second has adx)"));
+    assert!(of_machines.contains("kdf") && !of_machines.contains("cpu_per_hit_ns"), "{of_machines}");
     assert_refused(&tlsdyno(at, &["compare", &first, &other, "--fail-if", "p99 > +5%"]), 2, "changes of loads");
 }
 
