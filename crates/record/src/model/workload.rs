@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_base::foreign::quoted;
 use tlsdyno_tls::named;
 
-/// A reproducible description of a workload (`crates/traffic/src/trace` makes the workload from it).
+/// A reproducible description of a workload (`crates/workloads` makes the workload from it).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkloadSpec {

@@ -376,7 +376,10 @@ mod tests {
         assert!(printed.contains("--time 30 or more"), "{printed}");
         assert!(summary.json(&few).contains("--time 30 or more"));
         let enough = record(6);
-        assert!(ArraySummary::of(&enough).unwrap().warnings.is_empty());
+        let summary = ArraySummary::of(&enough).unwrap();
+        let answer = page::answer(&summary);
+        assert!(summary.warnings.is_empty() && answer.contains(" with shared-keys ("), "{answer}");
+        assert!(answer.contains("of it the dispatcher's"), "{answer}");
     }
 
     #[test]
