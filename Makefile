@@ -7,7 +7,7 @@ TLSDYNO = $(TARGET)/release/tlsdyno
 PROGRAMS = tlsdyno tlsdyno-cryptoserver tlsdyno-dispatch tlsdyno-lab tlsdyno-probe tlsdyno-sizes
 PACKAGES = $(addprefix -p ,$(PROGRAMS))
 
-.PHONY: demo test check build install packages bench papers clean
+.PHONY: demo test check build install packages bench results papers clean
 .PHONY: test-long test-openssl test-distributions test-debian13 test-packages test-probe test-machines test-bounds
 
 demo: ## run the main job on the built-in server and write report.html
@@ -66,6 +66,12 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	$(TLSDYNO) run experiments/modern/nginx-rsa-full-handshake.toml --no-report
 	$(CARGO) run --release -p xtask -- bench-client
 	$(CARGO) run --release -p xtask -- bench-dispatch
+
+results: ## the campaign behind docs/RESULTS.md, an hour on a quiet machine, and its tables; goes on where it stopped
+	scripts/install-packages bench
+	$(CARGO) build --release $(PACKAGES)
+	$(CARGO) run --release -p xtask -- campaign today
+	$(CARGO) run --release -p xtask -- results
 
 papers: ## a report for each figure and table of the papers, into target/papers; under 5 hours, goes on where it stopped
 	scripts/install-packages bench

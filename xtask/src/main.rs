@@ -6,6 +6,7 @@ mod bench_dispatch;
 mod bench_threads;
 mod bench_trace;
 mod calibrate_series;
+mod campaign;
 mod compare_pairs;
 mod distributions;
 mod idle_connections;
@@ -44,6 +45,8 @@ enum Task {
     BenchTrace(bench_trace::Arguments),
     /// How often calibrations are right
     CalibrateSeries(calibrate_series::Series),
+    /// The runs behind published tables: results/campaigns
+    Campaign(campaign::Arguments),
     /// How often two loads in turn are told apart rightly
     ComparePairs(compare_pairs::Arguments),
     /// Every stage, server and classic experiment on Debian 12 and 13, in private directories
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Task::BenchThreads(arguments) => bench_threads::run(&arguments),
         Task::BenchTrace(arguments) => bench_trace::run(&arguments),
         Task::CalibrateSeries(series) => calibrate_series::run(&series),
+        Task::Campaign(arguments) => campaign::run(&arguments),
         Task::ComparePairs(arguments) => compare_pairs::run(&arguments),
         Task::Distributions(arguments) => distributions::run(&arguments),
         Task::IdleConnections(arguments) => idle_connections::run(&arguments),

@@ -1,15 +1,19 @@
 //! `results`: tables of pages, made of the records in `results/`. A page says which by
 //! `<!-- results: COLUMN=FILE … -->`, where a row is a configuration, and ends the table with `<!-- results: end -->`.
-//! A sheet of `tlsdyno cost` is a row: `<!-- results: cost FILE -->`, where FILE holds the results of several by their
-//! names. A test holds all pages against their records.
+//! A FILE without an end names the runs of a campaign: `today/servers-full` is the mean of
+//! `records/today/servers-full.*.json`, with the interval between them. A sheet of `tlsdyno cost` is a row:
+//! `<!-- results: cost FILE -->`, where FILE holds the results of several by their names. A test holds all pages
+//! against their records.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tlsdyno_base::distribution::{CONFIDENCE, student_t_two_sided};
 
+use crate::statistics::mean_and_error;
 use crate::tlsdyno::workspace;
 
 const BEGIN: &str = "<!-- results: ";
@@ -138,9 +142,36 @@ fn column<'a>(word: &'a str, folder: &Path) -> Result<Column<'a>> {
 }
 
 fn record_in(file: &str, folder: &Path) -> Result<Value> {
-    let path = folder.join(file);
-    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    if Path::new(file).extension().is_some() {
+        return json_of(&folder.join(file));
+    }
+    let stem = folder.join("records").join(file);
+    let runs =
+        (1..).map(|run| PathBuf::from(format!("{}.{run}.json", stem.display()))).take_while(|path| path.exists());
+    let runs = runs.map(|path| json_of(&path)).collect::<Result<Vec<_>>>()?;
+    ensure!(runs.len() > 1, "{file} has fewer than two runs in results/records");
+    let mut record = runs[0].clone();
+    let rows = configurations(&runs[0]).map(|row| mean_of(row, &runs)).collect::<Option<Vec<_>>>();
+    record["configurations"] = rows.with_context(|| format!("the runs of {file} have unlike rows"))?.into();
+    Ok(record)
+}
+
+fn json_of(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// A row with the mean of several runs, and the interval between them. `None`: a run lacks it.
+fn mean_of(row: &Value, runs: &[Value]) -> Option<Value> {
+    let same = |run| configurations(run).find(|other| other["name"] == row["name"]);
+    let rows = runs.iter().map(same).collect::<Option<Vec<_>>>()?;
+    let costs = rows.iter().map(|row| row["server_cpu_ns_per_hit"]["value"].as_f64()).collect::<Option<Vec<_>>>()?;
+    let (mean, error) = mean_and_error(&costs);
+    let half = error * student_t_two_sided(CONFIDENCE, (costs.len() - 1) as f64);
+    let mut row = row.clone();
+    row["valid"] = rows.iter().all(|row| row["valid"] == true).into();
+    row["server_cpu_ns_per_hit"] = json!({ "value": mean, "low": mean - half, "high": mean + half });
+    Some(row)
 }
 
 fn configurations(record: &Value) -> impl Iterator<Item = &Value> {
@@ -209,6 +240,31 @@ mod tests {
         assert_eq!(spliced(&new, folder.path()).unwrap(), new);
         assert!(spliced(&page.replace("b.json", "gone.json"), folder.path()).is_err());
         assert!(spliced(&page.replace(END, ""), folder.path()).is_err());
+    }
+
+    #[test]
+    fn several_runs_are_one_value_with_the_interval_between_them() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("records/today")).unwrap();
+        let write = |run: u32, rows: &str| {
+            let text = format!(
+                r#"{{"manifest": {{"server_name": "nginx", "certificate": "p-256"}}, "configurations": [{rows}]}}"#
+            );
+            fs::write(folder.path().join(format!("records/today/full.{run}.json")), text).unwrap();
+        };
+        let row = |name: &str, ns: f64| {
+            format!(r#"{{"name": "{name}", "valid": true, "server_cpu_ns_per_hit": {{"value": {ns}, "low": 0}}}}"#)
+        };
+        let page = format!("{BEGIN}full=today/full -->\n{END}\n");
+        write(1, &[row("as is", 1e6), row("plain", 5e4)].join(","));
+        assert!(spliced(&page, folder.path()).is_err(), "one run has no interval");
+        // The rows may stand in another order. Of 1000, 1100 and 1200 the error is 57.7, and Student's t 4.303.
+        write(2, &[row("plain", 5e4), row("as is", 1.1e6)].join(","));
+        write(3, &[row("as is", 1.2e6), row("plain", 5e4)].join(","));
+        let new = spliced(&page, folder.path()).unwrap();
+        assert!(new.contains("| nginx, P-256 | 1100.0 [851.6, 1348.4] |\n| plain | 50.0 [50.0, 50.0] |"), "{new}");
+        write(4, &row("as is", 1e6));
+        assert!(spliced(&page, folder.path()).is_err(), "a run lacks a row");
     }
 
     #[test]
