@@ -174,9 +174,10 @@ fn shares(before: [u64; 3], after: [u64; 3]) -> [f64; 2] {
 fn refuse_other_machine(records: &Path, new: &Value) -> Result<()> {
     let machine = |of: &Value| serde_json::from_value::<Option<Machine>>(of["manifest"]["machine"].clone());
     let here = machine(new).context("read the machine of the new record")?;
-    for entry in fs::read_dir(records)? {
-        let path = entry?.path();
-        let record: Value = serde_json::from_slice(&fs::read(&path)?).with_context(|| path.display().to_string())?;
+    let paths = fs::read_dir(records)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    // What a stopped run left half written has another end.
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "json")) {
+        let record: Value = serde_json::from_slice(&fs::read(path)?).with_context(|| path.display().to_string())?;
         let there = machine(&record).with_context(|| path.display().to_string())?;
         if let Some(unlike) = unlike(there.as_ref(), here.as_ref()) {
             bail!("{}: {unlike}; move its records away and begin anew", path.display());

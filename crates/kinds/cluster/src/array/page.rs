@@ -140,24 +140,32 @@ fn reached(line: &ArrayLine, half: &HalfServingPoint) -> String {
     };
     let from = match (half.crossing, half.percent_by_time) {
         (Crossing::Between, Some(found)) => format!("from {} on", percent(found)),
-        (Crossing::AtFirst, _) => "at any reuse".to_owned(),
-        _ => return format!("{} {}", line.name, half_text(half, line)),
+        (Crossing::AtFirst, _) => at_first(half.hits_per_second, line),
+        _ => return format!("{} {}", line.name, nowhere(half, line)),
     };
     let all = line.all_from_percent.map(|all| format!(", for all of it from {}", percent(all)));
     format!("{who_does} {from}{}", all.unwrap_or_default())
 }
 
-fn half_text(half: &HalfServingPoint, line: &ArrayLine) -> String {
+/// Why no level reaches half.
+fn nowhere(half: &HalfServingPoint, line: &ArrayLine) -> String {
     let last = line.levels.last().map_or(0.0, |level| level.achieved_percent);
-    match (half.crossing, &half.percent_by_time) {
-        (Crossing::Between, Some(found)) => format!("at {}", percent(*found)),
-        (Crossing::AtFirst, _) => "at any reuse".to_owned(),
-        (Crossing::NoLimit, _) => "nowhere, for plain HTTP was slower than TLS and so not its limit".to_owned(),
+    match half.crossing {
+        Crossing::NoLimit => "nowhere, for plain HTTP was slower than TLS and so not its limit".to_owned(),
         _ => {
             let by_model = half.percent_by_costs.filter(|found| found.value <= 100.0);
             let beyond = by_model.map_or(String::new(), |found| format!(" (by the model at {})", percent(found)));
             format!("nowhere up to {}{beyond}", format_percent(last))
         }
+    }
+}
+
+/// Where the lowest level reaches half already: below it nothing is known, but at no reuse.
+pub(super) fn at_first(half_per_second: f64, line: &ArrayLine) -> String {
+    match line.levels.first().filter(|first| first.hits_per_second.low >= half_per_second) {
+        Some(first) if first.asked_percent == 0.0 => "at any reuse".to_owned(),
+        Some(first) => format!("at {} already, the lowest level", format_percent(first.achieved_percent)),
+        None => format!("at an {UNDECIDED} reuse"),
     }
 }
 

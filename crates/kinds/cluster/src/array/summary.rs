@@ -382,6 +382,17 @@ mod tests {
         assert!(answer.contains("of it the dispatcher's"), "{answer}");
     }
 
+    /// Levels may begin above 0 %, or be left out up to there.
+    #[test]
+    fn below_the_lowest_level_nothing_is_known_of_half() {
+        let line = |rounds| ArraySummary::of(&record(rounds)).unwrap().lines.remove(1);
+        assert_eq!(page::at_first(500.0, &line(6)), "at 80.0 % already, the lowest level");
+        assert_eq!([page::at_first(500.0, &line(1)), page::at_first(5000.0, &line(6))], ["at an undecided reuse"; 2]);
+        let mut from_none = line(6);
+        from_none.levels[0].asked_percent = 0.0;
+        assert_eq!(page::at_first(500.0, &from_none), "at any reuse");
+    }
+
     #[test]
     fn what_is_accepted_and_what_it_costs_stand_beside_each_other() {
         let found = ArraySummary::of(&record(6)).unwrap();
