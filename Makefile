@@ -68,13 +68,13 @@ bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarte
 	$(CARGO) run --release -p xtask -- bench-dispatch
 
 results: ## the campaign behind docs/RESULTS.md, an hour on a quiet machine, and its tables; goes on where it stopped
-	scripts/install-packages bench
+	scripts/install-packages test
 	$(CARGO) build --release $(PACKAGES)
 	$(CARGO) run --release -p xtask -- campaign today
 	$(CARGO) run --release -p xtask -- results
 
 papers: ## a report for each figure and table of the papers, into target/papers; under 5 hours, goes on where it stopped
-	scripts/install-packages bench
+	scripts/install-packages test
 	$(CARGO) build --release $(PACKAGES)
 	scripts/papers
 

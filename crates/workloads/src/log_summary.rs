@@ -237,7 +237,11 @@ impl LogRead {
     /// What malformed lines lack, each with the first of them.
     fn reasons(&self) -> String {
         let reason = |Malformed { lines, text, examples, .. }: &Malformed| {
-            format!("{lines} {text} (first: line {}: {})", examples[0].line, examples[0].text)
+            let Example { line, text: first } = &examples[0];
+            match lines {
+                1 => format!("1 {} (line {line}: {first})", of_one(text)),
+                _ => format!("{lines} {text} (first: line {line}: {first})"),
+            }
         };
         self.malformed.iter().map(reason).collect::<Vec<_>>().join("; ")
     }
@@ -327,6 +331,12 @@ impl LogRead {
             self.reasons()
         )
     }
+}
+
+/// What one line lacks: "have no time" is "has no time".
+fn of_one(reason: &str) -> String {
+    let (verb, rest) = reason.split_once(' ').unwrap_or((reason, ""));
+    format!("{} {rest}", if verb == "are" { "is" } else { "has" })
 }
 
 /// Counts by name, as long as there are not too many.

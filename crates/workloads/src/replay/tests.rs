@@ -143,7 +143,7 @@ fn warnings_name_what_distorts_the_result_and_the_remedy() {
     let common = good.replace(" \"-\" \"agent\"", "");
     let site = of_lines(&["garbage", &common], &["crawlers"]).unwrap();
     let warnings = site.summary.log.unwrap().read.warnings();
-    assert!(warnings[0].starts_with("1 of the 2 lines of the log could not be used: 1 have no time"), "{warnings:?}");
+    assert!(warnings[0].starts_with("1 of the 2 lines of the log could not be used: 1 has no time"), "{warnings:?}");
     assert_eq!(warnings[1], "excluding crawlers left out no line (the log does not name user agents)");
     assert!(warnings[2].contains("100 % of the requests are by 192.0.2.1"), "{warnings:?}");
     let site = trace(semicomplete(), &[], ReplaySpec::default()).unwrap();
@@ -371,7 +371,7 @@ fn logs_without_usable_line_say_what_is_wrong() {
     assert!(garbage.contains("2 have no time in square brackets") && garbage.contains("line 1: #Version"), "{garbage}");
     assert!(garbage.contains("common or combined format"), "{garbage}");
     let json = message(&[r#"{"a":1}"#], &[]);
-    assert!(json.contains("1 are JSON that names no time (time_iso8601, ts, StartUTC)"), "{json}");
+    assert!(json.contains("1 is JSON that names no time (time_iso8601, ts, StartUTC)"), "{json}");
     let excluded = message(&[&good], &["agent"]);
     assert!(excluded.contains("1 of its 1 lines are excluded by agent"), "{excluded}");
     let missing = format!("{:#}", trace(PathBuf::from("/does/not/exist"), &[], ReplaySpec::default()).unwrap_err());
