@@ -1,4 +1,4 @@
-//! Lists the repository's experiments, which `src/kinds/files.rs` embeds.
+//! Lists the repository's experiments and recipes of stacks, which `src/kinds/files.rs` embeds.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     list_experiments(&experiments, &["modern", "papers"], &out.join("experiments.rs"));
     list_experiments(&experiments, &["bases"], &out.join("bases.rs"));
+    list_experiments(&experiments, &["stacks", "stacks/parts"], &out.join("recipes.rs"));
 }
 
 /// Writes a Rust array of name (`papers/coarfa-2006-fig7`) and text of every experiment in these folders.

@@ -1,7 +1,6 @@
 //! `distributions`: the binary that was built here on other Debian releases, each in a private directory: every stage
 //! on every server, short measurements with old and new suites, and the papers' experiments.
 
-pub mod mirror;
 mod root;
 
 use std::fmt::Write as _;
@@ -12,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno::model::ServerName;
+use tlsdyno_lab::stacks::mirror::Mirror;
 
 use crate::tlsdyno::{build, build_tests, workspace};
-use mirror::Mirror;
 use root::Root;
 
 const NAMES: [&str; 2] = ["bookworm", "trixie"];

@@ -1,10 +1,10 @@
 //! `results`: tables of pages, made of the records in `results/`. A page says which by
 //! `<!-- results: COLUMN=FILE … -->`, where a row is a configuration, and ends the table with `<!-- results: end -->`.
 //! A FILE without an end names the runs of a campaign: `today/servers-full` is the mean of
-//! `records/today/servers-full.*.json`, with the interval between them. A sheet of `tlsdyno cost` is a row:
-//! `<!-- results: cost FILE -->`, where FILE holds the results of several by their names. A test holds all pages
-//! against their records.
+//! `records/today/servers-full.*.json`, with the interval between them. In `<!-- results: cost FILE… -->` a row is
+//! a server of `tlsdyno cost`, of its time, memory or locks. A test holds all pages against their records.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
     Ok(new + rest)
 }
 
-/// What a table of sheets shows: the head of each column, and the part.
+/// What a table of sheets shows of CPU time: the head of each column, and the part.
 const PARTS: [(&str, &str); 7] = [
     ("TCP", "accepting and closing"),
     ("full handshake", "full handshake"),
@@ -84,20 +84,58 @@ const PARTS: [(&str, &str); 7] = [
     ("next request", "next request on the connection"),
     ("hybrid for X25519", "X25519MLKEM768 in place of X25519"),
 ];
+/// The same of memory: where connections stay.
+const STATES: [(&str, &str); 2] = [("KiB, idle", "finished"), ("KiB, half open", "flight")];
+/// The same of locks: what is counted for a full handshake with a request.
+const LOCKS: [(&str, &str); 3] = [
+    ("locked instructions", "locked_instructions_count"),
+    ("read locks", "read_locks_count"),
+    ("write locks", "write_locks_count"),
+];
 
-/// Server CPU time of the parts of a connection, a row for each sheet.
-fn sheets(file: &str, folder: &Path) -> Result<String> {
-    let rows = record_in(file, folder)?;
-    let rows = rows.as_object().with_context(|| format!("{file} holds no sheets by their names"))?;
+/// CPU time of the parts of a connection, memory and locks: a row for each server of a sheet, a column for what any of
+/// them has.
+fn sheets(files: &str, folder: &Path) -> Result<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut columns: Vec<(&str, BTreeMap<String, String>)> = Vec::new();
+    for file in files.split_whitespace() {
+        let record = record_in(file, folder)?;
+        let [cost, memory, locks] = ["cost", "memory", "locks"].map(|of| record[of]["servers"].as_array());
+        let servers = cost.or(memory).or(locks).with_context(|| format!("{file} holds no sheets of servers"))?;
+        let name = |server: &Value| {
+            let name = ["name", "server", "address"].into_iter().find_map(|of| server[of].as_str());
+            name.unwrap_or_default().to_owned()
+        };
+        for server in servers.iter().map(name) {
+            if !names.contains(&server) {
+                names.push(server);
+            }
+        }
+        let cells = |cell: &dyn Fn(&Value) -> Option<String>| -> BTreeMap<String, String> {
+            servers.iter().filter_map(|server| Some((name(server), cell(server)?))).collect()
+        };
+        let of = |list: &Value, key: &str, is: &str| {
+            list.as_array().into_iter().flatten().find(|one| one[key] == is).cloned()
+        };
+        if cost.is_some() {
+            let part = |is| cells(&|server| Some(in_units(&of(&server["parts"], "part", is)?["cost_ns"], 1000.0)));
+            columns.extend(PARTS.map(|(head, is)| (head, part(is))));
+        } else if memory.is_some() {
+            let state = |is| cells(&|server| Some(in_units(&of(&server["states"], "state", is)?["bytes"], 1024.0)));
+            columns.extend(STATES.map(|(head, is)| (head, state(is))));
+        } else {
+            let count = |key| cells(&|server| server["steps"][0][key]["value"].as_f64().map(|of| format!("{of:.0}")));
+            columns.extend(LOCKS.map(|(head, key)| (head, count(key))));
+        }
+    }
+    columns.retain(|(_, cells)| !cells.is_empty());
     let mut text = String::from("| server CPU, µs |");
-    PARTS.iter().try_for_each(|(head, _)| write!(text, " {head} |"))?;
-    writeln!(text, "\n|---|{}", "---:|".repeat(PARTS.len()))?;
-    for (name, sheet) in rows {
+    columns.iter().try_for_each(|(head, _)| write!(text, " {head} |"))?;
+    writeln!(text, "\n|---|{}", "---:|".repeat(columns.len()))?;
+    for name in names {
         write!(text, "| {name} |")?;
-        let parts = sheet["cost"]["servers"][0]["parts"].as_array().with_context(|| format!("{name} has no parts"))?;
-        for (_, part) in PARTS {
-            let of_part = parts.iter().find(|one| one["part"] == part).map(|one| us(&one["cost_ns"]));
-            write!(text, " {} |", of_part.unwrap_or_else(|| "–".to_owned()))?;
+        for (_, cells) in &columns {
+            write!(text, " {} |", cells.get(&name).map_or("–", String::as_str))?;
         }
         writeln!(text)?;
     }
@@ -200,8 +238,13 @@ fn cost(configuration: &Value) -> String {
 
 /// Microseconds with the interval, where there is one.
 fn us(estimate: &Value) -> String {
-    let us = |key: &str| estimate[key].as_f64().map(|ns| format!("{:.1}", ns / 1000.0));
-    match (us("value"), us("low"), us("high")) {
+    in_units(estimate, 1000.0)
+}
+
+/// In units of so many, with the interval, where there is one.
+fn in_units(estimate: &Value, unit: f64) -> String {
+    let number = |key: &str| estimate[key].as_f64().map(|value| format!("{:.1}", value / unit));
+    match (number("value"), number("low"), number("high")) {
         (Some(value), Some(low), Some(high)) => format!("{value} [{low}, {high}]"),
         (Some(value), ..) => format!("{value} [–]"),
         _ => "–".to_owned(),
@@ -268,13 +311,18 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_is_a_row() {
+    fn a_server_of_a_sheet_is_a_row() {
         let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let part = r#"{"part": "full handshake", "cost_ns": {"value": 1500.0, "low": 1000.0, "high": 2000.0}}"#;
-        let text = format!(r#"{{"Go, P-256": {{"cost": {{"servers": [{{"parts": [{part}]}}]}}}}}}"#);
-        fs::write(folder.path().join("cost.json"), text).unwrap();
-        let new = spliced(&format!("{BEGIN}cost cost.json -->\n{END}\n"), folder.path()).unwrap();
-        assert!(new.contains("| Go, P-256 | – | 1.5 [1.0, 2.0] | – |"), "{new}");
+        write("cost.json", &format!(r#"{{"cost": {{"servers": [{{"name": "Go", "parts": [{part}]}}, {{"name": "C"}}]}}}}"#));
+        let state = r#"{"state": "finished", "bytes": {"value": 2048, "low": 1024, "high": 4096}}"#;
+        write("memory.json", &format!(r#"{{"memory": {{"servers": [{{"server": "Go", "states": [{state}]}}]}}}}"#));
+        write("locks.json", r#"{"locks": {"servers": [{"server": "C", "steps": [{"read_locks_count": {"value": 7.0}}]}]}}"#);
+        let page = format!("{BEGIN}cost cost.json memory.json locks.json -->\n{END}\n");
+        let new = spliced(&page, folder.path()).unwrap();
+        assert!(new.contains("| server CPU, µs | full handshake | KiB, idle | read locks |\n"), "{new}");
+        assert!(new.contains("| Go | 1.5 [1.0, 2.0] | 2.0 [1.0, 4.0] | – |\n| C | – | – | 7 |\n"), "{new}");
         assert!(spliced(&format!("{BEGIN}cost gone.json -->\n{END}\n"), folder.path()).is_err());
     }
 }

@@ -16,7 +16,7 @@ use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
 
 pub use answer::{Answer, Moment, Times, doing};
-pub use reach::Reach;
+pub use reach::{Held, Reach};
 
 /// How long connecting, the handshake and the answer may take, each. A mismatched pair of ends fails at once; only a
 /// hanging server takes this long.
@@ -25,6 +25,8 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 const KEPT_BYTES: usize = 256 * 1024;
 /// How long a client that stays awake does so: where both ends share a CPU, the server waits for its end.
 const AWAKE: Duration = Duration::from_millis(3);
+/// A look does not wait.
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Pauses between two looks for what came, a microsecond or two: another thread of the same core works faster in them.
 const PAUSES: u32 = 40;
 /// Sessions of one connection that are kept: a server may send tickets without end.
@@ -169,10 +171,9 @@ impl<'a> Exchange<'a> {
     fn next_bytes(&mut self) -> io::Result<(usize, Option<u64>)> {
         if self.is_awake {
             let until_ns = monotonic_ns() + AWAKE.as_nanos() as u64;
-            let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             while monotonic_ns() < until_ns {
                 let mut waiting = [PollFd::new(&self.stream, PollFlags::IN)];
-                if poll(&mut waiting, Some(&at_once))? > 0 {
+                if poll(&mut waiting, Some(&AT_ONCE))? > 0 {
                     break;
                 }
                 (0..PAUSES).for_each(|_| std::hint::spin_loop());

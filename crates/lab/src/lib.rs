@@ -1,4 +1,5 @@
-//! What only figures of papers need: `tlsdyno scoreboard`, `profile primitives`, and weeks of a probe in virtual time.
+//! What only figures of papers and comparisons need: `tlsdyno scoreboard`, `profile primitives`, weeks of a probe in
+//! virtual time, and `stacks`.
 
 #![forbid(unsafe_code)]
 // They panic where the reader has gone (`2>&1 | head -1`): `tell!` and `output::print` do not.
@@ -11,6 +12,7 @@ pub mod primitives;
 pub mod probe_weeks;
 mod profile;
 mod scoreboard;
+pub mod stacks;
 
 use tlsdyno_ablation::Ablation;
 use tlsdyno_advise::Advised;
@@ -28,10 +30,13 @@ use tlsdyno_runner::kinds::table::Table;
 
 use crate::primitives::PrimitivesOfLibraries;
 use crate::probe_weeks::ProbeWeeks;
+use crate::stacks::Stacks;
 
-/// The kinds of all programs: a paper has figures of several.
+/// The kinds of all programs: a paper has figures of several. A file of stacks says what is measured of each as a file
+/// of costs does.
 pub static KINDS: Table = Table(&[
     &Ablation,
+    &Stacks,
     &Costs,
     &Clusters,
     &Arrays,
@@ -56,7 +61,11 @@ pub fn program() -> Program {
         below: BELOW,
         ..Program::satellite(
             "tlsdyno-lab",
-            vec![subcommand!("profile", profile), subcommand!("scoreboard", scoreboard)],
+            vec![
+                subcommand!("profile", profile),
+                subcommand!("scoreboard", scoreboard),
+                subcommand!("stacks", stacks::command),
+            ],
         )
     }
 }

@@ -1,4 +1,4 @@
-//! `tlsdyno scoreboard`, and what else only papers need: a satellite of tlsdyno.
+//! `tlsdyno scoreboard` and `stacks`, and what else only papers and comparisons need: a satellite of tlsdyno.
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {

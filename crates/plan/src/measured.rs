@@ -9,6 +9,7 @@ use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::units::format_of;
 use tlsdyno_cluster::array::ArrayRecord;
 use tlsdyno_cost::choice::{Choice, Told, reversed};
+use tlsdyno_cost::file::Measure;
 use tlsdyno_cost::steps::{Resumed, StepId};
 use tlsdyno_cost::{CostRecord, Measured};
 use tlsdyno_record::model::{ConfigurationModel, Experiment};
@@ -254,6 +255,8 @@ fn of_cells(record: &Record, rounds: &Rounds<'_>, place: &dyn Fn(usize) -> Optio
 /// Rows of the steps of a connection, each of one connection: of the first server.
 fn of_cost(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<Row>> {
     let of = record.kind_part.understood::<CostRecord>()?;
+    let is_of_time = of.experiment.cost.measure == Measure::Time;
+    ensure!(is_of_time, "record {} tells memory; give one of cost without --memory", record.id);
     let Some(server) = of.servers.first().filter(|server| server.is_seen()) else { return Ok(Vec::new()) };
     let mut rows = Vec::new();
     for (cell, step) in server.steps.iter().map(|step| &step.id).enumerate() {

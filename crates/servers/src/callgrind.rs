@@ -1,7 +1,10 @@
 //! valgrind's callgrind, which counts the instructions that the processes of a server execute in user space, and where
 //! caches are given what misses them.
 
-use std::collections::{BTreeMap, HashMap};
+mod format;
+mod locks;
+
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +18,8 @@ use tlsdyno_base::fault::{Fault, OrFault};
 
 use super::Instance;
 use super::cpu::ProcessClocks;
+pub use format::{Executed, Function};
+pub use locks::{Code, Locks};
 
 /// How long a server may work on after its last connection. Under valgrind everything takes some fifty times as long.
 const REST_WITHIN: Duration = Duration::from_secs(60);
@@ -71,11 +76,25 @@ impl Callgrind {
     /// Answers the sum, by function.
     pub fn dump(&self, instance: &Instance) -> Result<ByFunction> {
         let mut all = ByFunction::default();
+        self.each_file(instance, |text| all.add(text))?;
+        Ok(all)
+    }
+
+    /// The same of a server that runs with [`Locks::OPTIONS`]: what it did with locks.
+    pub fn locks(&self, instance: &Instance, code: &mut Code) -> Result<Locks> {
+        let mut all = Locks::default();
+        self.each_file(instance, |text| all.add(text, code))?;
+        Ok(all)
+    }
+
+    /// Reads what every process writes. The files go: those with a line for each instruction are large.
+    fn each_file(&self, instance: &Instance, mut add: impl FnMut(&str) -> Option<()>) -> Result<()> {
         for file in self.dumped(instance)? {
             let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-            all.add(&text).with_context(|| format!("{}: not a file of callgrind", file.display()))?;
+            add(&text).with_context(|| format!("{}: not a file of callgrind", file.display()))?;
+            fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
         }
-        Ok(all)
+        Ok(())
     }
 
     /// The files that every process writes once the server has come to rest.
@@ -112,53 +131,6 @@ impl Callgrind {
             name.starts_with(COUNTS) && name.matches('.').count() == 2
         };
         Ok(paths.into_iter().filter(is_count).collect())
-    }
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Function {
-    pub object: String,
-    pub name: String,
-}
-
-/// What some code executed. Misses and branches are 0 where no caches were given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Executed {
-    pub instructions: u64,
-    /// Instructions and data that missed the caches of the first level.
-    pub near_misses: u64,
-    /// Those of them that missed the last level too.
-    pub far_misses: u64,
-    pub mispredicted: u64,
-}
-
-impl Executed {
-    /// The names of callgrind's events whose sums these are.
-    const EVENTS: [&[&str]; 4] = [&["Ir"], &["I1mr", "D1mr", "D1mw"], &["ILmr", "DLmr", "DLmw"], &["Bcm", "Bim"]];
-
-    /// Of a line's numbers, which belong to `events` and may lack zeros at the end.
-    fn from_events(events: &[&str], numbers: &[u64]) -> Option<Executed> {
-        let sum = |names: &[&str]| {
-            let wanted = events.iter().zip(numbers).filter(|(event, _)| names.contains(event));
-            wanted.map(|(_, number)| *number).try_fold(0_u64, u64::checked_add)
-        };
-        let [instructions, near_misses, far_misses, mispredicted] = Executed::EVENTS.map(sum);
-        Some(Executed {
-            instructions: instructions?,
-            near_misses: near_misses?,
-            far_misses: far_misses?,
-            mispredicted: mispredicted?,
-        })
-    }
-
-    /// `None` where the sum does not fit into 64 bits.
-    fn checked_add(self, more: Executed) -> Option<Executed> {
-        Some(Executed {
-            instructions: self.instructions.checked_add(more.instructions)?,
-            near_misses: self.near_misses.checked_add(more.near_misses)?,
-            far_misses: self.far_misses.checked_add(more.far_misses)?,
-            mispredicted: self.mispredicted.checked_add(more.mispredicted)?,
-        })
     }
 }
 
@@ -210,69 +182,19 @@ impl ByFunction {
 
     /// Adds what a file in callgrind's profile format says. `None`: it is none.
     fn add(&mut self, text: &str) -> Option<()> {
-        let (mut objects, mut names) = (Names::default(), Names::default());
-        let mut function = Function::default();
-        let mut callee = String::new();
-        let mut calls = None;
-        let mut events = vec!["Ir"];
-        let before = self.sum()?;
-        for line in text.lines() {
-            if let Some(name) = line.strip_prefix("ob=") {
-                function.object = objects.resolve(name)?;
-            } else if let Some(name) = line.strip_prefix("fn=") {
-                function.name = names.resolve(name)?;
-            } else if let Some(name) = line.strip_prefix("cob=") {
-                objects.resolve(name)?;
-            } else if let Some(name) = line.strip_prefix("cfn=") {
-                callee = names.resolve(name)?;
-            } else if let Some(value) = line.strip_prefix("calls=") {
-                calls = Some(value.split(' ').next()?.parse::<u64>().ok()?);
-            } else if let Some(value) = line.strip_prefix("events: ") {
-                events = value.split_whitespace().collect();
-            } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-                let executed = Executed::from_events(&events, &numbers(line.split_once(' ')?.1)?)?;
-                // Behind `calls=` stands what the calls cost in all.
-                let place = if calls.is_some() { &mut self.called } else { &mut self.own };
-                let sum = place.entry(function.clone()).or_default();
-                *sum = sum.checked_add(executed)?;
-                if let Some(count) = calls.take() {
-                    let calls = self.callees.entry(callee.clone()).or_default();
-                    *calls = Calls {
-                        count: calls.count.checked_add(count)?,
-                        instructions: calls.instructions.checked_add(executed.instructions)?,
-                    };
-                }
+        format::read(text, |line| {
+            let place = if line.called.is_some() { &mut self.called } else { &mut self.own };
+            let sum = place.entry(line.function.clone()).or_default();
+            *sum = sum.checked_add(line.executed)?;
+            if let Some((callee, count)) = line.called {
+                let calls = self.callees.entry(callee.to_owned()).or_default();
+                *calls = Calls {
+                    count: calls.count.checked_add(count)?,
+                    instructions: calls.instructions.checked_add(line.executed.instructions)?,
+                };
             }
-        }
-        let total = Executed::from_events(&events, &total_of(text)?)?;
-        (self.sum()? == before.checked_add(total)?).then_some(())
-    }
-
-    fn sum(&self) -> Option<Executed> {
-        self.own.values().try_fold(Executed::default(), |sum, own| sum.checked_add(*own))
-    }
-}
-
-/// `None` where a word is no number, or where there is none.
-fn numbers(text: &str) -> Option<Vec<u64>> {
-    let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().ok()).collect::<Option<_>>()?;
-    (!numbers.is_empty()).then_some(numbers)
-}
-
-/// Names are written once, with a number, and then as this number.
-#[derive(Default)]
-struct Names(HashMap<String, String>);
-
-impl Names {
-    /// `(5) name`, or `(5)`.
-    fn resolve(&mut self, text: &str) -> Option<String> {
-        match text.split_once(' ') {
-            Some((number, name)) => {
-                self.0.insert(number.to_owned(), name.to_owned());
-                Some(name.to_owned())
-            }
-            None => self.0.get(text).cloned(),
-        }
+            Some(())
+        })
     }
 }
 
@@ -290,13 +212,6 @@ fn refuse_other_users(pids: &[u32]) -> Result<()> {
         user_of(pid)
     ))
     .or_fault(Fault::Input)
-}
-
-/// The total that a file says itself: at its end that of its lines. The summary at its beginning has what was executed
-/// while the file was begun, too.
-fn total_of(text: &str) -> Option<Vec<u64>> {
-    let line_after = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-    numbers(line_after("totals: ").or_else(|| line_after("summary: "))?)
 }
 
 #[cfg(test)]
@@ -389,13 +304,5 @@ mod tests {
         // Half a renewal for each.
         assert_eq!(without.with_renewals_evened(anywhere), 1480);
         assert_eq!(with.with_renewals_evened(anywhere), 1480);
-    }
-
-    #[test]
-    fn totals_are_found() {
-        assert_eq!(total_of("version: 1\nevents: Ir\nsummary: 1206\n\nfl=a\n"), Some(vec![1206]));
-        assert_eq!(total_of("summary: 19 3\nfl=a\n1 2\ntotals: 17 3\n"), Some(vec![17, 3]));
-        assert_eq!(total_of("fl=a\ntotals: x\n"), None);
-        assert_eq!(total_of(""), None);
     }
 }

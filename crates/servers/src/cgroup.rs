@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result, bail};
 use tlsdyno_base::process_tree;
 
+use super::memory;
+
 /// Prefix of the names of our control groups; the owner's process id and a number follow.
 const PREFIX: &str = "tlsdyno-";
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -58,6 +60,11 @@ impl GroupClock {
         });
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         parse_account(self.version, &text).with_context(|| format!("{} has no CPU account", path.display()))
+    }
+
+    /// What the kernel holds for its sockets and files, bytes; `None`: nobody accounts for the memory of this group.
+    pub(super) fn kernel_bytes(&self) -> Option<u64> {
+        memory::kernel_bytes(&fs::read_to_string(self.path.join("memory.stat")).ok()?)
     }
 
     pub fn pids(&self) -> Vec<u32> {

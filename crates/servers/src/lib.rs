@@ -28,6 +28,7 @@ pub mod launch;
 pub mod library;
 pub mod lighttpd;
 pub mod mapped;
+mod memory;
 pub mod nginx;
 mod open_listeners;
 pub mod pid_namespace;

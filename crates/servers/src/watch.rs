@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tlsdyno_base::{listening, process_tree};
 use tlsdyno_record::model::worker::{Look, Seen};
+use tlsdyno_record::store::MemoryPoint;
 
 use super::cgroup::GroupClock;
 use super::cpu::{Clocks, ProcessClocks};
+use super::memory;
 
 /// A server rests when its clocks stand still for so long, and comes to rest so soon.
 const REST: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(40)];
@@ -110,6 +112,18 @@ impl Watch {
                 by_group: matches!(self.clocks, Clocks::Group(_)),
             },
         })
+    }
+
+    /// What the processes hold that serve now.
+    pub fn memory(&mut self) -> Result<MemoryPoint> {
+        self.has_changed()?;
+        let pids = self.pids();
+        let group = match &self.clocks {
+            Clocks::Group(group) => Some(group.clone()),
+            Clocks::Processes(_) => GroupClock::around(&pids),
+        };
+        let kernel_bytes = group.and_then(|group| group.kernel_bytes());
+        Ok(MemoryPoint { kernel_bytes, ..memory::of_processes(&pids)? })
     }
 
     fn has_changed(&mut self) -> Result<bool> {

@@ -19,6 +19,7 @@ pub mod rounds;
 pub mod rows;
 pub mod scatter;
 pub mod scoreboard;
+pub mod slope;
 pub mod statement;
 pub mod summary;
 pub mod sweeps;

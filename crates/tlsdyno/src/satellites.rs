@@ -29,7 +29,7 @@ pub struct Satellite {
 pub const SATELLITES: &[Satellite] = &[
     Satellite { file: "tlsdyno-cryptoserver", commands: CRYPTOSERVER, kinds: &[] },
     Satellite { file: "tlsdyno-dispatch", commands: DISPATCH, kinds: &[] },
-    Satellite { file: "tlsdyno-lab", commands: LAB, kinds: &["primitives", "probe"] },
+    Satellite { file: "tlsdyno-lab", commands: LAB, kinds: &["primitives", "probe", "stacks"] },
     Satellite { file: "tlsdyno-probe", commands: PROBE, kinds: &[] },
     Satellite { file: "tlsdyno-sizes", commands: SIZES, kinds: &["cluster", "array"] },
 ];
@@ -48,6 +48,10 @@ const LAB: Commands = &[
     (
         "scoreboard",
         "Show what became of the papers' claims: each with the paper's number, ours and its interval, from records",
+    ),
+    (
+        "stacks",
+        "Servers with their TLS libraries, for `run stacks`: list which there are, and build those that are missing",
     ),
 ];
 const PROBE: Commands =

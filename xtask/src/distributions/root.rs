@@ -9,8 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use tlsdyno::servers::DRIVERS;
+use tlsdyno_lab::stacks::mirror::Mirror;
 
-use super::mirror::Mirror;
 use crate::tlsdyno::{target, workspace};
 
 /// All that `make test` does not install itself.

@@ -1,13 +1,16 @@
 //! Connections that end before they carry a request, and those that carry several.
 
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::set_socket_linger;
 use tlsdyno_tls::{Config, Error, Handshake, Session, named};
 use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
 
-use super::{Exchange, Failure};
+use super::{AT_ONCE, Exchange, Failure};
 
 /// The last message of a server's first flight in a full handshake of TLS 1.2.
 const SERVER_DONE: &str = handshake::name(handshake::SERVER_HELLO_DONE);
@@ -28,7 +31,33 @@ named! {
     }
 }
 
-impl Exchange<'_> {
+/// A connection that stays open, on which nothing more is said. Dropping it resets it, which frees its port at once.
+pub struct Held(TcpStream);
+
+impl Held {
+    /// The server has neither closed nor reset it.
+    pub fn is_open(&self) -> bool {
+        // Tickets may have come, which nobody reads: only an end counts.
+        poll(&mut [PollFd::new(&self.0, PollFlags::RDHUP)], Some(&AT_ONCE)) == Ok(0)
+    }
+}
+
+impl<'a> Exchange<'a> {
+    /// Makes the hello, goes as far as this, with this request if it goes so far, and stays there.
+    pub fn held_at(mut self, reach: Reach, tls: Option<&Arc<Config>>, request: &'a [u8]) -> Result<Held, Failure> {
+        if reach == Reach::Answered {
+            self = self.asking(tls, None, request, b"")?;
+            self.answered()?;
+        } else {
+            self.come_to(reach, tls, None)?;
+        }
+        if reach == Reach::Finished {
+            self.send()?;
+        }
+        set_socket_linger(&self.stream, Some(Duration::ZERO)).map_err(std::io::Error::from)?;
+        Ok(Held(self.stream))
+    }
+
     /// Makes the hello and goes as far as this without a request, takes leave, and waits until the server has ended
     /// its part too. Answers what was negotiated, where it came so far, also of a hello that was to be refused.
     pub fn ending_at(
@@ -48,6 +77,18 @@ impl Exchange<'_> {
     }
 
     fn go(&mut self, reach: Reach, tls: Option<&Arc<Config>>, session: Option<Session>) -> Result<(), Failure> {
+        self.come_to(reach, tls, session)?;
+        if let (Reach::Finished, Some(client)) = (reach, &mut self.client) {
+            client.close(&mut self.out);
+            self.send()?;
+        }
+        self.out.clear();
+        self.leave();
+        Ok(())
+    }
+
+    /// What would be sent next stands in `out`.
+    fn come_to(&mut self, reach: Reach, tls: Option<&Arc<Config>>, session: Option<Session>) -> Result<(), Failure> {
         self.hello(tls, session);
         while self.client.is_some() {
             self.send()?;
@@ -64,17 +105,9 @@ impl Exchange<'_> {
             let waits = self.received.moments.iter().any(|moment| moment.what == SERVER_DONE);
             if client.is_connected() || waits && reach != Reach::Finished {
                 self.handshake = client.handshake().cloned();
-                match reach {
-                    Reach::Finished => {
-                        client.close(&mut self.out);
-                        self.send()?;
-                    }
-                    _ => self.out.clear(),
-                }
                 break;
             }
         }
-        self.leave();
         Ok(())
     }
 
@@ -94,5 +127,27 @@ impl Exchange<'_> {
         self.received.response = Response::new(false);
         self.times.requested_ns = None;
         self.answered()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::exchange::TIME_LIMIT;
+
+    #[test]
+    fn a_held_connection_is_open_until_the_server_ends_it() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let exchange = Exchange::connect(server.local_addr().unwrap(), TIME_LIMIT).unwrap();
+        let held = exchange.held_at(Reach::Tcp, None, b"").unwrap();
+        let mut stream = server.accept().unwrap().0;
+        stream.write_all(b"a ticket").unwrap();
+        assert!(held.is_open());
+        // On loopback its end has arrived with this.
+        drop(stream);
+        assert!(!held.is_open());
     }
 }

@@ -3,14 +3,21 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use tlsdyno_base::choice::choice;
+use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::exit::Exit;
-use tlsdyno_record::model::{Measure, WorkersModel};
+use tlsdyno_record::model::{self, WorkersModel};
 use tlsdyno_runner::kinds::AnyExperiment;
 use tlsdyno_runner::kinds::flags::{TimeArgs, rate, requests_each};
 use tlsdyno_runner::kinds::perform::OutputArgs;
 
-use crate::file::{Cost, CostExperiment};
+use crate::file::{CONNECTIONS_LEAST, Cost, CostExperiment, Measure, STATES, Started};
+
+/// Connections of a first look at memory.
+const QUICK_CONNECTIONS: u32 = 1_000;
+/// Bound on all series of connections, seconds: how many there are is given.
+const MEMORY_TIME_S: f64 = 7_200.0;
 
 /// What TLS costs a server that runs, on any TLS library, from outside
 ///
@@ -25,6 +32,8 @@ use crate::file::{Cost, CostExperiment};
   tlsdyno cost https://127.0.0.1:8443/ --against https://127.0.0.1:9443/ --time 3m
   tlsdyno cost https://big.example/ --i-may-load-this big.example --on big.example
   tlsdyno cost --server-command './caddy run --config Caddyfile' --address 127.0.0.1:8443
+  tlsdyno cost --server-command './nginx -c /etc/site.conf' --address 127.0.0.1:8443 --memory
+  tlsdyno cost --server-command './nginx -c /etc/site.conf' --address 127.0.0.1:8443 --locks
   tlsdyno cost https://127.0.0.1:8443/ --pid 4711 --markdown")]
 pub struct Args {
     /// What to request of a server that runs
@@ -46,9 +55,18 @@ pub struct Args {
     /// Where the server command listens: 127.0.0.1:{port}, or a fixed 127.0.0.1:8443
     #[arg(long, value_name = "IP:PORT", requires = "server_command", help_heading = "Server")]
     address: Option<String>,
+    /// A command line that starts another server, measured as with --against (several times)
+    #[arg(long, value_name = "COMMAND", requires = "against_address", help_heading = "Server")]
+    against_command: Vec<String>,
+    /// Where the server of each --against-command listens, in the same order
+    #[arg(long, value_name = "IP:PORT", requires = "against_command", help_heading = "Server")]
+    against_address: Vec<String>,
     /// You may load this host, which is not this machine
     #[arg(long = "i-may-load-this", value_name = "HOST", help_heading = "Server")]
     may_load: Vec<String>,
+    /// Count locked instructions and calls that take locks, under valgrind (x86-64); ends by itself
+    #[arg(long, requires = "server_command", conflicts_with = "memory", help_heading = "Measuring")]
+    locks: bool,
     /// Another page of it, for example /large.bin: what a request of its size costs (several times)
     #[arg(long = "page", value_name = "PATH", help_heading = "Connections")]
     pages: Vec<String>,
@@ -76,6 +94,24 @@ pub struct Args {
     /// Requests of your site on each connection [default: 1]
     #[arg(long, value_name = "N", value_parser = requests_each, requires = "rate", help_heading = "Your site")]
     hits_per_handshake: Option<f64>,
+    /// What a connection takes of the server's memory, in place of CPU time: idle, after a request, half open
+    #[arg(long, conflicts_with = "time", help_heading = "Memory")]
+    memory: bool,
+    /// Where connections stay (several times) [default: each of them; of a server that runs: finished]
+    #[arg(long = "state", value_name = "STATE", value_parser = choice(STATES), requires = "memory")]
+    #[arg(help_heading = "Memory")]
+    states: Vec<Reach>,
+    /// Most connections that are open at once [default: 8000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(CONNECTIONS_LEAST)..))]
+    #[arg(requires = "memory", help_heading = "Memory")]
+    connections: Option<u32>,
+    /// Times that connections rise to that number, each on a server that was started for it [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), requires = "memory")]
+    #[arg(help_heading = "Memory")]
+    series: Option<u32>,
+    /// The servers of these URLs may grow: they keep the memory of our connections until they are started anew
+    #[arg(long = "i-may-grow-this", requires = "memory", help_heading = "Memory")]
+    may_grow: bool,
     /// One on the server's machine tells the CPU time of its processes.
     #[command(flatten, next_help_heading = "A server on another machine")]
     machines: WorkersModel,
@@ -85,15 +121,38 @@ pub struct Args {
     output: OutputArgs,
 }
 
+impl Args {
+    /// Servers that are started beside the first.
+    fn further(&self) -> Vec<Started> {
+        let all = self.against_command.iter().zip(&self.against_address);
+        let started = |(command, address): (&String, &String)| Started {
+            command: command.clone(),
+            address: address.clone(),
+            ..Started::default()
+        };
+        all.map(started).collect()
+    }
+}
+
 pub fn run(args: &Args) -> Result<Exit> {
+    ensure!(
+        args.against_command.len() == args.against_address.len(),
+        "--against-address is given for each --against-command, in the same order"
+    );
     let file = |path: &Option<PathBuf>| path.as_deref().map(std::path::absolute).transpose();
     let cost = Cost {
+        measure: match (args.memory, args.locks) {
+            (true, _) => Measure::Memory,
+            (_, true) => Measure::Locks,
+            _ => Measure::Time,
+        },
         url: args.url.clone().unwrap_or_default(),
         pid: args.pid,
         against: args.against.clone(),
         against_pid: args.against_pid.clone(),
         server_command: args.server_command.clone(),
         address: args.address.clone(),
+        servers: args.further(),
         pages: args.pages.clone(),
         plain_url: args.plain_url.clone(),
         rate_per_s: args.rate,
@@ -103,13 +162,23 @@ pub fn run(args: &Args) -> Result<Exit> {
         alpn: args.alpn.clone(),
         client_certificate: file(&args.client_cert)?,
         client_key: file(&args.client_key)?,
+        states: args.states.clone(),
+        connections: args.connections.or((args.memory && args.time.quick).then_some(QUICK_CONNECTIONS)),
+        may_grow: args.may_grow,
         workers: args.machines.given(),
         may_load: args.may_load.clone(),
+        ..Cost::default()
     };
-    let question = match args.against.is_empty() {
-        false => "What does TLS cost each of these servers, from outside?",
-        true => "What does TLS cost this server, from outside?",
+    let is_alone = args.against.is_empty() && args.against_command.is_empty();
+    let question = match (cost.measure, is_alone) {
+        (Measure::Time, false) => "What does TLS cost each of these servers, from outside?",
+        (Measure::Time, true) => "What does TLS cost this server, from outside?",
+        (Measure::Memory, false) => "What does a connection take of the memory of each of these servers?",
+        (Measure::Memory, true) => "What does a connection take of this server's memory?",
+        (Measure::Locks, false) => "How many locks does TLS take in each of these servers?",
+        (Measure::Locks, true) => "How many locks does TLS take in this server?",
     };
-    let measure = Measure { time_s: args.time.seconds(), ..Measure::default() };
+    let time_s = if args.memory { MEMORY_TIME_S } else { args.time.seconds() };
+    let measure = model::Measure { time_s, rounds: args.series, ..model::Measure::default() };
     CostExperiment { question: question.to_owned(), cost, measure }.perform(&args.output)
 }

@@ -5,11 +5,35 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Deserializer, Serialize};
+use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
-use tlsdyno_record::model::{Measure, OnLoss, WorkersModel, without_secrets};
+use tlsdyno_record::model::{self, CertificateKind, OnLoss, WorkersModel, without_secrets};
+use tlsdyno_tls::{Version, named};
 
 use crate::LABELS;
+use crate::steps::{Step, StepId};
+
+/// How many times as long a server under valgrind may take.
+const SLOWER_UNDER_VALGRIND: u32 = 30;
+/// Where connections may stay while the server's memory is read.
+pub(crate) const STATES: [Reach; 4] = [Reach::Tcp, Reach::Flight, Reach::Finished, Reach::Answered];
+/// Least number of connections of a rising series.
+pub(crate) const CONNECTIONS_LEAST: u32 = 64;
+
+named! {
+    /// What of the server is measured.
+    #[derive(Default)]
+    pub enum Measure: "measure" {
+        /// CPU time.
+        #[default]
+        Time = "time",
+        /// Memory of open connections.
+        Memory = "memory",
+        /// Locked instructions and calls that take locks.
+        Locks = "locks",
+    }
+}
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -17,13 +41,15 @@ pub struct CostExperiment {
     pub question: String,
     pub cost: Cost,
     #[serde(default)]
-    pub measure: Measure,
+    pub measure: model::Measure,
 }
 
 /// The server, what is requested of it, and units of its owner's site.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cost {
+    #[serde(skip_serializing_if = "Measure::is_time")]
+    pub measure: Measure,
     /// Empty where a command starts the server.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub url: String,
@@ -42,6 +68,12 @@ pub struct Cost {
     /// TLS address of `server_command`, for example `127.0.0.1:{port}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// Servers that are started, in place of a URL or behind `server_command`.
+    #[serde(rename = "server", skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Started>,
+    /// Only the life of a connection is measured: no other choices, and no TLS 1.2 beside TLS 1.3.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub only_life: bool,
     /// Paths of further pages of the server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<String>,
@@ -67,6 +99,15 @@ pub struct Cost {
     pub client_certificate: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_key: Option<PathBuf>,
+    /// Where connections stay while memory is read; empty: in each of [`STATES`], at a server that runs `Finished`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<Reach>,
+    /// Most connections that are open at once while memory is read; `None`: 8,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Servers that run may keep the memory that our connections took.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub may_grow: bool,
     /// The worker beside a server on another machine, which reads its CPU time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkersModel>,
@@ -75,21 +116,50 @@ pub struct Cost {
     pub may_load: Vec<String>,
 }
 
+/// A server that is started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Started {
+    /// What it is called in place of its address.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its version and that of its library, for readers.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Stays in the foreground; `{port}`, `{dir}`, `{docroot}` and `{configuration}` are filled in.
+    pub command: String,
+    /// For example `127.0.0.1:{port}`.
+    pub address: String,
+    /// A certificate is made for it: `{certificate}`, `{key}` and `{pem}` are filled in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateKind>,
+    /// The text of its configuration, with the same placeholders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<String>,
+}
+
+impl Measure {
+    fn is_time(&self) -> bool {
+        *self == Measure::Time
+    }
+}
+
 impl CostExperiment {
     /// Refuses what cannot be measured, with the remedy.
     pub fn check(&self) -> Result<()> {
         let cost = &self.cost;
-        let is_started = cost.server_command.is_some();
+        let is_started = cost.server_command.is_some() || cost.url.is_empty() && !cost.servers.is_empty();
         ensure!(
             is_started == cost.url.is_empty(),
             "name either the URL of a server that runs, or a --server-command that starts one"
         );
-        ensure!(is_started == cost.address.is_some(), "a server command needs its --address, and nothing else does");
+        let has_command = cost.server_command.is_some();
+        ensure!(has_command == cost.address.is_some(), "a server command needs its --address, and nothing else does");
         ensure!(!is_started || cost.pid.is_none(), "--pid is for a server that runs already");
         if let Some(workers) = &cost.workers {
             ensure!(
-                cost.against.is_empty() && !is_started,
-                "a worker reads the CPU time of one server that runs; leave --against and --server-command out"
+                cost.against.is_empty() && cost.started().is_empty(),
+                "a worker reads the CPU time of one server that runs; leave --against and commands out"
             );
             ensure!(
                 workers.count() == 1 && workers.engine.is_none(),
@@ -105,7 +175,8 @@ impl CostExperiment {
             cost.against_pid.is_empty() || cost.against_pid.len() == cost.against.len(),
             "--against-pid is given for each --against, in the same order, or for none"
         );
-        ensure!(cost.against.len() < LABELS.len(), "{} servers at most are compared in one run", LABELS.len());
+        let servers = cost.urls().count() + cost.started().len();
+        ensure!(servers <= LABELS.len(), "{} servers at most are compared in one run", LABELS.len());
         for url in cost.urls() {
             let parts = Url::parse(url)?;
             ensure!(parts.tls, "{url} is plain HTTP; give the server's https:// URL");
@@ -128,7 +199,8 @@ impl CostExperiment {
         ensure!(cost.pages.iter().all(is_path), "--page is a path that begins with a slash, without blanks");
         ensure!(!cost.no_request || cost.pages.is_empty(), "--page needs requests: leave --no-request out");
         ensure!(cost.client_certificate.is_some() == cost.client_key.is_some(), "a client certificate needs its key");
-        Ok(())
+        cost.check_memory()?;
+        cost.check_locks()
     }
 }
 
@@ -142,9 +214,85 @@ impl Cost {
             against: hide_all(&self.against),
             plain_url: hide(&self.plain_url),
             server_command: hide(&self.server_command),
+            servers: self.servers.iter().map(Started::without_secrets).collect(),
             pages: hide_all(&self.pages),
             ..self.clone()
         }
+    }
+
+    /// The servers that are started, the first ones of all.
+    pub fn started(&self) -> Vec<Started> {
+        let named = self.server_command.clone().zip(self.address.clone());
+        let of_command = named.map(|(command, address)| Started { command, address, ..Started::default() });
+        of_command.into_iter().chain(self.servers.iter().cloned()).collect()
+    }
+
+    fn check_locks(&self) -> Result<()> {
+        if self.measure != Measure::Locks {
+            return Ok(());
+        }
+        self.is_not_of_time("--locks")?;
+        ensure!(
+            self.urls().next().is_none(),
+            "locks are counted of servers that are started under valgrind: give --server-command and --address, and \
+             --against-command for others, in place of URLs"
+        );
+        Ok(())
+    }
+
+    fn is_not_of_time(&self, flag: &str) -> Result<()> {
+        let is_of_time = !self.pages.is_empty() || self.plain_url.is_some() || self.rate_per_s.is_some();
+        ensure!(!is_of_time, "--page, --plain-url and --rate are about CPU time; leave them or {flag} out");
+        Ok(())
+    }
+
+    fn check_memory(&self) -> Result<()> {
+        if self.measure != Measure::Memory {
+            let is_left_out = self.states.is_empty() && self.connections.is_none() && !self.may_grow;
+            ensure!(is_left_out, "--state, --connections and --i-may-grow-this are about memory: give --memory");
+            return Ok(());
+        }
+        self.is_not_of_time("--memory")?;
+        ensure!(
+            self.workers.is_none(),
+            "memory is read on this machine only: run tlsdyno on the server's, without --on"
+        );
+        ensure!(
+            self.may_grow || self.urls().next().is_none(),
+            "a server that runs keeps the memory that thousands of connections take, until it is started anew. If that \
+             may be, add --i-may-grow-this; else start a server by --server-command"
+        );
+        ensure!(
+            self.urls().next().is_none() || self.states.len() <= 1,
+            "a server that runs has kept the memory of one state when the next one is measured: give one --state"
+        );
+        let known = STATES.map(Reach::name).join(", ");
+        ensure!(self.states.iter().all(|state| STATES.contains(state)), "connections stay in one of {known}");
+        ensure!(
+            !self.no_request || !self.states.contains(&Reach::Answered),
+            "--state answered needs requests: leave --no-request out"
+        );
+        let is_enough = self.connections.is_none_or(|most| most >= CONNECTIONS_LEAST);
+        ensure!(is_enough, "--connections: {CONNECTIONS_LEAST} or more, for a slope");
+        Ok(())
+    }
+
+    /// The connections that are tried, and measured if the server takes them. `is_started`: it was started for that.
+    pub(crate) fn steps(&self, version: Version, is_started: bool) -> Vec<Step> {
+        match self.measure {
+            Measure::Time => Step::all(version, &self.pages, self.plain_url.is_some()),
+            Measure::Locks => Step::counted(version, self.no_request),
+            Measure::Memory => {
+                let usual = if is_started { &STATES[..] } else { &[Reach::Finished] };
+                let states = if self.states.is_empty() { usual } else { &self.states };
+                states.iter().map(|state| StepId::new(version, *state).step()).collect()
+            }
+        }
+    }
+
+    /// How many times as long as usual a server may take.
+    pub(crate) fn slower(&self) -> u32 {
+        if self.measure == Measure::Locks { SLOWER_UNDER_VALGRIND } else { 1 }
     }
 
     /// URLs of servers that are already running.
@@ -155,6 +303,13 @@ impl Cost {
     /// Connections a second of the reader's site.
     pub fn connections_per_s(&self) -> Option<f64> {
         Some(self.rate_per_s? / self.hits_per_handshake.unwrap_or(1.0))
+    }
+}
+
+impl Started {
+    fn without_secrets(&self) -> Started {
+        let configuration = self.configuration.as_deref().map(without_secrets);
+        Started { command: without_secrets(&self.command), configuration, ..self.clone() }
     }
 }
 

@@ -8,7 +8,9 @@
 pub mod choice;
 pub mod command;
 pub mod file;
+pub mod locks;
 mod maker;
+mod memory;
 mod page;
 pub mod part_id;
 pub mod parts;
@@ -36,7 +38,9 @@ use tlsdyno_stats::Metric;
 use tlsdyno_tls::{Group, Suite, Version};
 use tlsdyno_traffic::network::certificate::Certificate;
 
-use self::file::CostExperiment;
+use self::file::{CostExperiment, Measure};
+use self::locks::summary::LocksSummary;
+use self::memory::summary::MemorySummary;
 use self::steps::{Step, StepId};
 use self::summary::CostSummary;
 
@@ -58,6 +62,12 @@ pub struct CostRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
+    /// What it is called in place of its address; empty: nothing else.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its version and that of its library, as the experiment says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
     pub address: String,
     pub command: String,
     /// Version, suite and group of a whole connection, separated by spaces.
@@ -71,7 +81,8 @@ pub struct Measured {
     pub keys: Vec<CertificateKind>,
     /// Suite that it takes instead of AES-128-GCM, which it does not take.
     pub suite: Option<Suite>,
-    /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits.
+    /// How its CPU time is read: `processes` or `cgroup`; `none`: not at all, so that steps are what a client waits, or
+    /// locks are counted.
     pub accounting: String,
     /// CPU use without our connections, per cent of a CPU, which is subtracted.
     pub busy_percent: f64,
@@ -87,6 +98,11 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Its name, or where it listens.
+    pub fn called(&self) -> &str {
+        if self.name.is_empty() { &self.address } else { &self.name }
+    }
+
     /// Its CPU time is read.
     pub fn is_seen(&self) -> bool {
         self.accounting != UNREAD
@@ -126,11 +142,22 @@ impl OfKind for CostRecord {
 }
 
 impl Kind for Costs {
-    any_kind!(CostExperiment, CostRecord, CostSummary);
+    any_kind!(CostExperiment, CostRecord, Summary);
 
     fn commands(&self) -> Vec<Subcommand> {
         vec![subcommand!("cost", command).with_short_help(
-            &["url", "pid", "against", "server_command", "address", "rate", "hits_per_handshake", "time", "quick"],
+            &[
+                "url",
+                "pid",
+                "against",
+                "server_command",
+                "address",
+                "rate",
+                "hits_per_handshake",
+                "memory",
+                "time",
+                "quick",
+            ],
             "tlsdyno cost https://127.0.0.1:8443/ --rate 300 --hits-per-handshake 4",
         )]
     }
@@ -150,17 +177,47 @@ impl AnyExperiment for CostExperiment {
 
     fn perform(&self, output: &OutputArgs) -> Result<Exit> {
         self.check().or_fault(Fault::Usage)?;
-        perform(self, output, &|stop, progress| subject::run(self, stop, progress))
+        perform(self, output, &|stop, progress| match self.cost.measure {
+            Measure::Time => subject::run(self, stop, progress),
+            Measure::Memory => memory::run(self, stop, progress),
+            Measure::Locks => locks::run(self, stop, progress),
+        })
     }
 }
 
-impl AnySummary for CostSummary {
+/// Numbers of a record, by what was measured.
+enum Summary {
+    Time(CostSummary),
+    Memory(MemorySummary),
+    Locks(LocksSummary),
+}
+
+impl Summary {
+    fn of(record: &Record) -> Result<Summary> {
+        Ok(match record.kind_part.understood::<CostRecord>()?.experiment.cost.measure {
+            Measure::Time => Summary::Time(CostSummary::of(record)?),
+            Measure::Memory => Summary::Memory(MemorySummary::of(record)?),
+            Measure::Locks => Summary::Locks(LocksSummary::of(record)?),
+        })
+    }
+}
+
+impl AnySummary for Summary {
     fn document(&self, record: &Record) -> Document {
-        page::document(record, self)
+        match self {
+            Summary::Time(of) => page::document(record, of),
+            Summary::Memory(of) => memory::page::document(record, of),
+            Summary::Locks(of) => locks::page::document(record, of),
+        }
     }
 
     fn json(&self, record: &Record) -> String {
-        json::results(record, page::answer(self), self.rounds, json!({ "cost": self }), &self.warnings)
+        let (answer, rounds, value, warnings) = match self {
+            Summary::Time(of) => (page::answer(of), of.rounds, json!({ "cost": of }), &of.warnings),
+            Summary::Memory(of) => (memory::page::answer(of), of.rounds, json!({ "memory": of }), &of.warnings),
+            Summary::Locks(of) => (locks::page::answer(of), of.rounds, json!({ "locks": of }), &of.warnings),
+        };
+        json::results(record, answer, rounds, value, warnings)
     }
 }
 

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tlsdyno_base::certificate_files;
-use tlsdyno_base::exchange::{Exchange, Reach};
+use tlsdyno_base::exchange::{Exchange, Held, Reach};
 use tlsdyno_base::url::Url;
+use tlsdyno_engine::load::Route;
 use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Suite, Version};
 
 use crate::file::Cost;
@@ -21,6 +22,9 @@ use crate::steps::{Resumed, StepId};
 const SESSIONS_OF_TURN: usize = 16;
 /// Maximum wait for a ticket of TLS 1.3 after the first answer.
 const TICKET_PATIENCE: Duration = Duration::from_millis(300);
+
+/// Number of addresses of this machine that held connections come from: each has some 28,000 ports for a server.
+const SOURCES: u8 = 8;
 
 /// The answer to a request is an error.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,7 +39,9 @@ impl fmt::Display for BadStatus {
 impl Error for BadStatus {}
 
 pub(crate) struct Maker {
-    address: SocketAddr,
+    pub address: SocketAddr,
+    /// Where connections that are held come from.
+    route: Route,
     /// Address of the same pages without TLS.
     plain: Option<SocketAddr>,
     /// For each page a GET after which the server closes, and one after which it keeps the connection.
@@ -49,6 +55,8 @@ pub(crate) struct Maker {
     taken_once: BTreeSet<(Version, Resumed)>,
     /// A CPU is spare, on which the client polls without sleeping.
     stays_awake: bool,
+    /// How many times as long as usual the server may take.
+    pub slower: u32,
     /// Minimum time between the starts of two connections.
     pause: Option<Duration>,
     last: Option<Instant>,
@@ -90,15 +98,20 @@ impl Maker {
             let of_session = Settings { lack: None, ..settings.clone() };
             Ok([Arc::new(Config::new(settings)?), Arc::new(Config::new(of_session)?)])
         };
+        let is_of_loopback = address.is_ipv4() && address.ip().is_loopback();
+        let sources = (1..=SOURCES).filter(|_| is_of_loopback).map(|last| Ipv4Addr::new(127, 0, 1, last).into());
         Ok(Maker {
             address,
+            route: Route { sources: sources.collect(), ..Route::default() },
             plain: cost.plain_url.as_deref().map(|url| Url::parse(url)?.resolve()).transpose()?,
             requests: pages.map(of_page).collect(),
             no_request: cost.no_request,
             configs: steps.into_iter().map(configs).collect::<Result<_>>()?,
             sessions: BTreeMap::new(),
             taken_once: BTreeSet::new(),
-            stays_awake: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
+            // Nobody's time is told of a server that may be slow.
+            stays_awake: cost.slower() == 1 && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
+            slower: cost.slower(),
             pause: cost.at_most_per_s.map(|rate| Duration::from_secs_f64(1.0 / rate)),
             last: None,
         })
@@ -143,14 +156,31 @@ impl Maker {
         Ok(made)
     }
 
-    /// Waits for the pause since the last connection.
-    fn connect<'a>(&mut self, is_plain: bool) -> Result<Exchange<'a>> {
+    /// Makes a connection of the step with this number and stays there. `turn`: number of those before it, which take
+    /// turns in where they come from.
+    pub fn hold(&mut self, number: usize, step: &StepId, turn: u64) -> Result<Held> {
+        self.wait();
+        let socket = self.route.connect(&self.address, turn, false);
+        let stream = TcpStream::from(socket.map_err(|kind| anyhow!("it could not be made ({kind})"))?);
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        let config = (step.reach != Reach::Tcp).then(|| &self.configs[number][0]);
+        let request = &self.requests[&step.page][1];
+        Ok(Exchange::over(stream, PATIENCE)?.held_at(step.reach, config, request)?)
+    }
+
+    /// For the pause since the last connection.
+    fn wait(&mut self) {
         if let (Some(pause), Some(last)) = (self.pause, self.last) {
             std::thread::sleep(pause.saturating_sub(last.elapsed()));
         }
         self.last = Some(Instant::now());
+    }
+
+    fn connect<'a>(&mut self, is_plain: bool) -> Result<Exchange<'a>> {
+        self.wait();
         let address = if is_plain { self.plain.context("there is no plain HTTP")? } else { self.address };
-        let exchange = Exchange::connect(address, PATIENCE)?;
+        let exchange = Exchange::connect(address, self.slower * PATIENCE)?;
         Ok(if self.stays_awake { exchange.staying_awake() } else { exchange })
     }
 
@@ -173,7 +203,7 @@ impl Maker {
         } else {
             let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
             exchange.answered()?;
-            exchange.wait_for_ticket(TICKET_PATIENCE);
+            exchange.wait_for_ticket(self.slower * TICKET_PATIENCE);
             exchange.end()?.sessions
         };
         ensure!(!sessions.is_empty(), "the server gives no session to resume");
@@ -192,9 +222,14 @@ impl Maker {
     /// Takes new sessions for a turn of this step, before the server forgets the last ones: it may have room for few.
     /// Fails if the server issues none.
     pub fn renew_session(&mut self, number: usize, step: &StepId) -> Result<()> {
+        self.stock(number, step, SESSIONS_OF_TURN)
+    }
+
+    /// The same for so many connections, none of which then makes another one first to take a session.
+    pub fn stock(&mut self, number: usize, step: &StepId, connections: usize) -> Result<()> {
         let Some(kind) = step.version.zip(step.resumes) else { return Ok(()) };
         self.sessions.remove(&kind);
-        let wanted = if self.taken_once.contains(&kind) { SESSIONS_OF_TURN } else { 1 };
+        let wanted = if self.taken_once.contains(&kind) { connections } else { 1 };
         while self.sessions.get(&kind).map_or(0, Vec::len) < wanted {
             self.take_sessions(number, kind)?;
         }

@@ -53,7 +53,7 @@ pub fn answer(summary: &CostSummary) -> String {
     let mut said: Vec<String> = Vec::new();
     match summary.servers.as_slice() {
         [first, second] => {
-            let of = |server: &ServerCost| format!("{} at {} ({})", server.label, server.address, server.negotiated);
+            let of = |server: &ServerCost| format!("{} ({})", which(server), server.negotiated);
             said.push(format!("{} beside {}.", of(first), of(second)));
             for part in [FULL, RESUMED, PartId::stretch(Stretch::Signature)] {
                 let difference = summary.differences.iter().find(|of| of.id == part);
@@ -71,6 +71,13 @@ pub fn answer(summary: &CostSummary) -> String {
 
 fn told(of: &Estimate) -> String {
     of.in_unit(" µs", format_micros)
+}
+
+fn which(server: &ServerCost) -> String {
+    match server.name.as_str() {
+        "" => format!("{} at {}", server.label, server.address),
+        name => format!("{}, {name}", server.label),
+    }
 }
 
 fn alone(server: &ServerCost) -> String {
@@ -133,13 +140,17 @@ fn beside_others(summary: &CostSummary, first: &ServerCost) -> Option<String> {
     let full = known(first.part(&FULL)?);
     let in_direction = |(direction, words): (Direction, &str)| {
         let line = |of: &&PartDifference| of.id == FULL && of.direction == direction;
-        let server = |of: &PartDifference| format!("{} {}", of.server, told(&of.cost_ns));
+        let name = |label: &'static str| {
+            let of = summary.servers.iter().find(|of| of.label == label && !of.name.is_empty());
+            of.map_or(label, |of| of.name.as_str())
+        };
+        let server = |of: &PartDifference| format!("{} {}", name(of.server), told(&of.cost_ns));
         let servers: Vec<String> = summary.differences.iter().filter(line).map(server).collect();
         (!servers.is_empty()).then(|| format!("{words}: {}", servers.join(", ")))
     };
     let all = [(Direction::Smaller, "less"), (Direction::Bigger, "more"), (Direction::Undecided, "not told apart")];
     let others: Vec<String> = all.into_iter().filter_map(in_direction).collect();
-    let own = format!("A full handshake costs {} at {} ({}) {full}", first.label, first.address, first.negotiated);
+    let own = format!("A full handshake costs {} ({}) {full}", which(first), first.negotiated);
     Some(format!("{own}; beside that {}.", others.join("; ")))
 }
 
@@ -171,7 +182,7 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
             // A part below zero has no width; its number is in the table.
             let end = start + part.cost_ns.value.max(0.0) / 1e3;
             rows.push(json!({
-                "server": format!("{} {}", server.label, server.address), "part": part.id, "start": start, "end": end,
+                "server": format!("{} {}", server.label, server.called()), "part": part.id, "start": start, "end": end,
                 "cost": told(&part.cost_ns),
             }));
             words.push(format!("{}: {} {}", server.label, part.id, told(&part.cost_ns)));
@@ -254,18 +265,27 @@ fn notes(server: &ServerCost) -> Vec<String> {
 /// One row a server.
 fn overview(summary: &CostSummary) -> Section {
     let main = [
+        ("TCP", PartId::stretch(Stretch::Accepting)),
         ("full", FULL),
         ("signature", PartId::stretch(Stretch::Signature)),
         ("resumed", RESUMED),
         ("next request", PartId::Next(None, String::new())),
     ];
-    let mut rows = Rows::new(&summary.servers).words("server", |server| format!("{} {}", server.label, server.address));
+    let server = |server: &ServerCost| format!("{} {}", server.label, server.called());
+    let mut rows = Rows::new(&summary.servers).words("server", server);
     for (name, part) in main {
         rows = rows.estimate(name, format_micros, move |server| Some(server.part(&part)?.cost_ns));
     }
-    let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.command, server.negotiated);
+    let name = |server: &ServerCost| {
+        let what = if server.about.is_empty() { &server.command } else { &server.about };
+        format!("{}: {what} · {}", server.label, server.negotiated)
+    };
+    // Of another version or suite each part does another work.
+    let is_like = |server: &ServerCost| server.negotiated == summary.servers[0].negotiated;
+    let unlike = "Not all negotiated the same, so that rows do not compare libraries alone.".to_owned();
+    let unlike = (!summary.servers.iter().all(is_like)).then_some(unlike);
     let title = format!("What handshakes cost each server, {}", unit(&summary.servers[0]));
-    Section::titled("servers", title).rows(rows).notes(summary.servers.iter().map(name))
+    Section::titled("servers", title).rows(rows).notes(summary.servers.iter().map(name).chain(unlike))
 }
 
 /// A server beside the first.
@@ -285,7 +305,7 @@ fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
         .words("", verdict)
         .toned(Tone::Muted, |of| of.direction == Direction::Undecided)
         .headed(|part| Some(heading(part.kind)));
-    let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.address, server.negotiated);
+    let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.called(), server.negotiated);
     // What comes before TLS is the control of what is told of TLS.
     let accepting = PartId::stretch(Stretch::Accepting);
     let is_apart = |of: &PartDifference| of.id == accepting && of.direction != Direction::Undecided;
@@ -294,7 +314,8 @@ fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
     });
     let title = match summary.servers.len() {
         2 => "Side by side".to_owned(),
-        _ => format!("{label} beside {}", first.label),
+        _ if server.name.is_empty() => format!("{label} beside {}", first.label),
+        _ => format!("{} beside {}", server.name, first.called()),
     };
     Section::titled("parts", title).rows(rows).notes([first, server].map(name).into_iter().chain(control))
 }

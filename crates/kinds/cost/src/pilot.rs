@@ -16,7 +16,7 @@ use tlsdyno_tls::{Error as TlsError, Group, Handshake, Signer, Suite, Version};
 use tlsdyno_traffic::network::certificate::Certificate;
 
 use crate::Measured;
-use crate::file::Cost;
+use crate::file::{Cost, Measure};
 use crate::maker::{BadStatus, Made, Maker};
 use crate::server::{PATIENCE, Server};
 use crate::steps::{Step, StepId};
@@ -57,23 +57,16 @@ impl Target {
         observer: &mut dyn Observer,
     ) -> Result<Target> {
         let address = server.address;
-        observer.step(&format!("finding out what {address} takes"));
-        let taken = Taken::of(cost, url, address, stop)?;
-        let Taken { version, negotiated, group, keys, usual, certificate, steps, refused, .. } = taken;
-        // The numbers of steps are those of the ones that are left.
-        let mut maker = Maker::new(cost, url, address, steps.iter().map(|step| &step.id), &usual)?;
-        for (number, step) in steps.iter().enumerate() {
-            tried(&mut maker, number, &step.id).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
-        }
+        let (mut maker, found) = found_out(cost, url, address, server.is_started(), stop, observer)?;
         if let Some(pids) = server.pids_here().filter(|_| cost.at_most_per_s.is_none()) {
             observer.step("finding out who works on the connections");
-            let handshake = StepId::whole(version, true);
-            let number = steps.iter().position(|step| step.id == handshake).unwrap_or(0);
-            let connection = || maker.make(number, &steps[number].id).map(drop);
+            let handshake = found.version().map(|version| StepId::whole(version, true));
+            let number = handshake.and_then(|handshake| found.number_of(&handshake)).unwrap_or(0);
+            let connection = || maker.make(number, &found.steps[number].id).map(drop);
             forwarder::refuse(address, &pids, || server.read_ns(), connection)?;
         }
         let rests = server.comes_to_rest()?;
-        if !rests {
+        if !rests && cost.measure == Measure::Time {
             observer.tell(&format!(
                 "the server at {address} does not come to rest within milliseconds, as with a garbage collector: \
                  turns are {} ms long; measure for minutes",
@@ -81,23 +74,54 @@ impl Target {
             ));
         }
         let (accounting, command) = server.about()?;
+        let (name, about) = server.names();
         let measured = Measured {
-            address: address.to_string(),
+            name,
+            about,
             command,
-            negotiated,
-            group,
-            keys,
             accounting: accounting.to_owned(),
             busy_percent: 100.0 * server.busy,
             slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
-            suite: usual.into_iter().find(|suite| suite.version() == version),
-            whole: StepId::whole(version, cost.no_request).to_string(),
-            certificate,
-            steps,
-            refused,
+            ..found
         };
         Ok(Target { server, maker, slow_slices: 0, measured })
     }
+}
+
+/// What a server takes of the connections that are asked for, and who makes them.
+pub(crate) fn found_out(
+    cost: &Cost,
+    url: &Url,
+    address: SocketAddr,
+    is_started: bool,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<(Maker, Measured)> {
+    observer.step(&format!("finding out what {address} takes"));
+    let Taken { version, negotiated, group, keys, usual, certificate, steps, refused, .. } =
+        Taken::of(cost, url, address, is_started, stop)?;
+    if steps.is_empty() {
+        let why: Vec<String> = refused.iter().map(|(step, why)| format!("{step}: {why}")).collect();
+        return Err(Fault::Unreachable.wrap(anyhow!("{address} takes none of these connections: {}", why.join("; "))));
+    }
+    // The numbers of steps are those of the ones that are left.
+    let mut maker = Maker::new(cost, url, address, steps.iter().map(|step| &step.id), &usual)?;
+    for (number, step) in steps.iter().enumerate() {
+        tried(&mut maker, number, &step.id).with_context(|| step.name.clone()).or_fault(Fault::Unreachable)?;
+    }
+    let measured = Measured {
+        address: address.to_string(),
+        negotiated,
+        group,
+        keys,
+        suite: usual.into_iter().find(|suite| suite.version() == version),
+        whole: StepId::whole(version, cost.no_request).to_string(),
+        certificate,
+        steps,
+        refused,
+        ..Measured::default()
+    };
+    Ok((maker, measured))
 }
 
 struct Taken {
@@ -115,7 +139,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn of(cost: &Cost, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<Taken> {
+    fn of(cost: &Cost, url: &Url, address: SocketAddr, is_started: bool, stop: &AtomicBool) -> Result<Taken> {
         let whole = [Version::Tls13, Version::Tls12].map(|version| StepId::whole(version, cost.no_request));
         let (mut usual, mut refused) = (Vec::new(), Vec::new());
         let mut first = |step: &StepId| {
@@ -158,22 +182,30 @@ impl Taken {
         if let Err(error) = today {
             taken.refused.push(("TLS 1.3".to_owned(), error.to_string()));
         }
-        taken.try_all(cost, url, address, stop)?;
+        let steps = cost.steps(version, is_started);
+        taken.try_all(steps, cost, url, address, stop)?;
         if !chain.is_empty() {
             taken.certificate = Some(Certificate::new(&chain, flight_bytes, taken.uncompressed.take()));
         }
         Ok(taken)
     }
 
-    fn try_all(&mut self, cost: &Cost, url: &Url, address: SocketAddr, stop: &AtomicBool) -> Result<()> {
-        let mut all = Step::all(self.version, &cost.pages, cost.plain_url.is_some());
+    fn try_all(
+        &mut self,
+        mut all: Vec<Step>,
+        cost: &Cost,
+        url: &Url,
+        address: SocketAddr,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         all.retain(|step| !cost.no_request || step.id.reach != Reach::Answered);
+        all.retain(|step| !cost.only_life || step.is_of_life(self.version));
         all.retain(|step| step.id.suite.is_none_or(|suite| !self.usual.contains(&suite)));
         let mut maker = Maker::new(cost, url, address, all.iter().map(|step| &step.id), &self.usual)?;
         // One line tells of a version that the server does not speak.
         let old = StepId::whole(Version::Tls12, true);
-        let old_at = all.iter().position(|step| step.id == old).unwrap_or(0);
-        let without_old = tried(&mut maker, old_at, &all[old_at].id).err();
+        let old_at = all.iter().position(|step| step.id == old);
+        let without_old = old_at.and_then(|at| tried(&mut maker, at, &all[at].id).err());
         if let Some(error) = &without_old {
             self.refused.push(("TLS 1.2".to_owned(), error.to_string()));
         }
@@ -228,7 +260,7 @@ fn tried(maker: &mut Maker, number: usize, step: &StepId) -> Result<Made> {
         shortest = shortest.min(began.elapsed());
     }
     ensure!(
-        shortest < SLOW * (1 + step.more_requests),
+        shortest < maker.slower * SLOW * (1 + step.more_requests),
         "the server lets such a connection wait for {} ms",
         shortest.as_millis()
     );

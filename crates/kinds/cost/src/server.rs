@@ -1,6 +1,8 @@
 //! The processes of a server whose CPU time is read.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -12,12 +14,15 @@ use tlsdyno_base::process_tree;
 use tlsdyno_base::until::until;
 use tlsdyno_record::model::worker::{Look, Seen};
 use tlsdyno_record::model::{WorkersModel, without_secrets};
-use tlsdyno_record::store::UNREAD;
+use tlsdyno_record::store::{MemoryPoint, UNREAD};
+use tlsdyno_servers::certificates;
 use tlsdyno_servers::cpu::ProcessClocks;
 use tlsdyno_servers::run_directory::{RunDirectory, make_passable};
 use tlsdyno_servers::watch::{CpuOwner, Watch};
-use tlsdyno_servers::{CommandSpec, ServerSpec};
+use tlsdyno_servers::{CommandSpec, ServerSpec, ServerTls};
 use tlsdyno_traffic::machines::far_cpu::FarCpu;
+
+use crate::file::Started;
 
 /// Timeout of a connection attempt.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,8 +30,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(500);
 /// Maximum time for a server to become idle: a runtime still compiles itself after its start.
 const SETTLING: Duration = Duration::from_secs(10);
+/// Maximum time for its memory to stand still, as a garbage collector gives some back for as long as it runs.
+const MEMORY_SETTLING: Duration = Duration::from_secs(2);
+/// Time between two looks at its memory.
+const MEMORY_LOOK: Duration = Duration::from_millis(50);
 /// Maximum CPU use without our connections, as a part of a CPU, of a server that is measured.
 const BUSY_MAX: f64 = 0.05;
+
+/// Bytes of the page that every server that is started finds as `index.html` in its docroot.
+const PAGE: usize = 1024;
 
 /// A server that was already running, or one that was started.
 pub(crate) struct Server {
@@ -37,8 +49,8 @@ pub(crate) struct Server {
     pub busy: f64,
     /// Variables that it was started with; `None`: not known.
     pub variables: Option<Vec<(String, String)>>,
-    /// Directory of a server that was started: deleted after the server has ended.
-    _directory: Option<RunDirectory>,
+    /// How it was started, and its directory, which is deleted after it has ended; `None`: it ran already.
+    started: Option<(Started, RunDirectory)>,
 }
 
 /// Who reads the CPU time of its processes.
@@ -47,6 +59,10 @@ enum Eyes {
     Worker(FarCpu),
     /// The server is on another machine, without a worker there.
     Nobody,
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("write {}", path.display())).or_fault(Fault::Environment)
 }
 
 impl Server {
@@ -75,26 +91,52 @@ impl Server {
         };
         let told = |watch: &Watch| watch.pids().into_iter().map(process_tree::environment).find(|of| !of.is_empty());
         let variables = if let Eyes::Here(watch) = &eyes { told(watch) } else { None };
-        Server { address, eyes, busy: 0.0, variables, _directory: None }.watched()
+        Server { address, eyes, busy: 0.0, variables, started: None }.watched()
     }
 
-    /// Starts the server of a command line; fails for the same reasons as [`Server::running`].
-    pub fn started(command: &str, address: &str) -> Result<Server> {
-        let directory = RunDirectory::create_for_command().or_fault(Fault::Environment)?;
-        let docroot = directory.path().join("docroot");
-        make_passable(&docroot)?;
-        let command = CommandSpec {
-            command: command.to_owned(),
-            address: address.to_owned(),
-            plain_address: None,
-            original: None,
-        };
-        let spec = ServerSpec::of_command(command, docroot);
+    /// Starts a server; fails for the same reasons as [`Server::running`].
+    pub fn started(started: &Started) -> Result<Server> {
+        let (spec, directory) = started.spec()?;
         let instance = tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?;
         let (address, group) = (instance.address(), instance.group_clock());
         let variables = instance.description().environment;
         let watch = Watch::with_finder(move || Ok(ProcessClocks::new(instance.pids())), group)?;
-        Server { address, eyes: Eyes::Here(watch), busy: 0.0, variables, _directory: Some(directory) }.watched()
+        let started = Some((started.clone(), directory));
+        Server { address, eyes: Eyes::Here(watch), busy: 0.0, variables, started }.watched()
+    }
+
+    /// What it is called, and what the experiment says of it; empty: nothing.
+    pub fn names(&self) -> (String, String) {
+        let names = |(of, _): &(Started, RunDirectory)| (of.name.clone(), of.about.clone());
+        self.started.as_ref().map(names).unwrap_or_default()
+    }
+
+    /// It was started for this run, and ends with it.
+    pub fn is_started(&self) -> bool {
+        self.started.is_some()
+    }
+
+    /// Ends it, and starts it in the same way, where it may listen on another port; one that ran already goes on.
+    pub fn start_anew(&mut self) -> Result<()> {
+        let Some((started, _)) = &self.started else { return Ok(()) };
+        let started = started.clone();
+        // The port may be the same one, so that the old server ends first.
+        self.eyes = Eyes::Nobody;
+        *self = Server::started(&started)?;
+        Ok(())
+    }
+
+    /// What its processes hold, once that stands still.
+    pub fn memory(&mut self) -> Result<MemoryPoint> {
+        self.at_rest_ns()?;
+        let Eyes::Here(watch) = &mut self.eyes else { bail!("the memory of a server on another machine is not read") };
+        let mut last = watch.memory()?;
+        let look = || -> Result<bool> {
+            let before = std::mem::replace(&mut last, watch.memory()?);
+            Ok(before.pss_bytes == last.pss_bytes)
+        };
+        until(MEMORY_SETTLING, MEMORY_LOOK, look, |is_still| *is_still)?;
+        Ok(last)
     }
 
     /// Decides how the CPU time is read, and refuses a server that is busy.
@@ -199,5 +241,24 @@ impl Server {
             Eyes::Here(watch) => Some(watch.pids()),
             _ => None,
         }
+    }
+}
+
+impl Started {
+    /// How it is started, and its directory, which it must not outlive.
+    pub(crate) fn spec(&self) -> Result<(ServerSpec, RunDirectory)> {
+        let directory = RunDirectory::create_for_command().or_fault(Fault::Environment)?;
+        let docroot = directory.path().join("docroot");
+        make_passable(&docroot)?;
+        write(&docroot.join("index.html"), &"x".repeat(PAGE))?;
+        let mut command = self.command.clone();
+        if let Some(text) = &self.configuration {
+            let path = directory.path().join("server.conf");
+            write(&path, text)?;
+            command = command.replace("{configuration}", &path.display().to_string());
+        }
+        let command = CommandSpec { command, address: self.address.clone(), plain_address: None, original: None };
+        let made = self.certificate.map(|kind| certificates::create(kind, directory.path())).transpose()?;
+        Ok((ServerSpec { tls: made.map(ServerTls::new), ..ServerSpec::of_command(command, docroot) }, directory))
     }
 }

@@ -97,7 +97,7 @@ impl StepId {
         [one.clone(), StepId { more_requests: MORE_REQUESTS, ..one }]
     }
 
-    fn step(self) -> Step {
+    pub(crate) fn step(self) -> Step {
         Step { name: self.to_string(), id: self, is_choice: false }
     }
 
@@ -150,7 +150,8 @@ impl StepId {
             (Reach::Tcp | Reach::Flight, _) => "server's flight",
             (Reach::Finished, _) => "handshake",
             (Reach::Answered, _) if self.resumes == Some(Resumed::EarlyData) => "early data",
-            (Reach::Answered, _) if self.more_requests > 0 => &format!("{} more requests", self.more_requests),
+            (Reach::Answered, _) if self.more_requests == 1 => "next request",
+            (Reach::Answered, _) if self.more_requests > 1 => &format!("{} more requests", self.more_requests),
             (Reach::Answered, _) => "request",
         };
         let choices = [
@@ -172,6 +173,12 @@ impl fmt::Display for StepId {
 }
 
 impl Step {
+    /// Tells of the life of a connection of this version, not of another choice.
+    pub fn is_of_life(&self, version: Version) -> bool {
+        let is_needed = !self.is_choice || self.id.reach == Reach::Refused;
+        is_needed && self.id.version.is_none_or(|of| of == version)
+    }
+
     /// In the order of a connection's life: of this version, of TLS 1.2, of further pages, of plain HTTP.
     pub fn all(version: Version, pages: &[String], has_plain: bool) -> Vec<Step> {
         let mut all = vec![StepId::new(version, Reach::Tcp).step()];
@@ -184,6 +191,14 @@ impl Step {
             all.extend(requests.map(|with_tls| StepId { version: None, ..with_tls }.step()));
         }
         all
+    }
+
+    /// A whole connection, one that resumes a session, and the next request on one.
+    pub fn counted(version: Version, is_handshake_only: bool) -> Vec<Step> {
+        let whole = StepId::whole(version, is_handshake_only);
+        let resumed = StepId { resumes: Some(Resumed::Ticket), ..whole.clone() };
+        let next = (!is_handshake_only).then(|| StepId { more_requests: 1, ..whole.clone() });
+        [Some(whole), Some(resumed), next].into_iter().flatten().map(StepId::step).collect()
     }
 }
 

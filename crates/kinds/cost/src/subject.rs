@@ -4,7 +4,7 @@ use std::iter;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use tlsdyno_base::exchange::Failure;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
@@ -19,7 +19,7 @@ use tlsdyno_runner::run::schedule::{Piece, Schedule, Work};
 use tlsdyno_runner::run::sliced::{Failed, TimeOfSlices};
 use tlsdyno_runner::run::warm_up::is_settled;
 
-use crate::file::{Cost, CostExperiment, resolved};
+use crate::file::{Cost, CostExperiment, Measure, resolved};
 use crate::pilot::{SLOW, Target};
 use crate::server::Server;
 use crate::steps::Step;
@@ -45,16 +45,16 @@ pub fn run(experiment: &CostExperiment, stop: &AtomicBool, observer: &mut dyn Ob
 }
 
 /// The servers, as their clients see them, and their processes.
-struct Outside<'a> {
-    targets: Vec<Target>,
+pub(crate) struct Outside<'a> {
+    pub targets: Vec<Target>,
     /// For each configuration the index of its target, and of the step there.
-    steps: Vec<[usize; 2]>,
+    pub steps: Vec<[usize; 2]>,
     sweeps: u32,
-    stop: &'a AtomicBool,
+    pub stop: &'a AtomicBool,
 }
 
 impl<'a> Outside<'a> {
-    fn start(
+    pub fn start(
         experiment: &CostExperiment,
         record: &mut Record,
         stop: &'a AtomicBool,
@@ -82,28 +82,16 @@ impl<'a> Outside<'a> {
             let error = anyhow!("--rate needs the server's CPU time, which a worker beside it tells: --on HOST");
             return Err(Fault::Usage.wrap(error));
         }
-        let mut steps = Vec::new();
-        for (number, target) in targets.iter().enumerate() {
-            for (index, step) in target.measured.steps.iter().enumerate() {
-                let is_whole = number == 0 && Some(index) == target.measured.whole_number();
-                let role = if is_whole { Role::AsIs } else { Role::Setting };
-                let passed = vec![format!("three connections went as far as `{}`", step.id.reach)];
-                let name = match targets.len() {
-                    1 => step.name.clone(),
-                    _ => format!("{}: {}", &LABELS[number..=number], step.name),
-                };
-                record.configurations.push(Configuration { role, ..Configuration::setting(&name, true, passed) });
-                steps.push([number, index]);
-            }
+        let first = &targets[0].server;
+        manifest::describe_environment(&mut record.manifest, first.variables.clone());
+        // Of another machine nothing is known.
+        record.manifest.machine = record.manifest.machine.take().filter(|_| first.pids_here().is_some());
+        let servers: Vec<Measured> = targets.iter().map(|target| target.measured.clone()).collect();
+        let whole = servers[0].whole_number().filter(|_| experiment.cost.measure == Measure::Time);
+        let steps = describe(record, experiment, servers);
+        if let Some(whole) = whole {
+            record.configurations[whole].role = Role::AsIs;
         }
-        describe(record, &targets);
-        let mut servers: Vec<Measured> = targets.iter().map(|target| target.measured.clone()).collect();
-        for Step { name, id, .. } in servers.iter_mut().flat_map(|of| &mut of.steps) {
-            [name, &mut id.page].into_iter().for_each(|text| *text = without_secrets(text));
-        }
-        let mut kept = CostExperiment { question: without_secrets(&experiment.question), ..experiment.clone() };
-        kept.cost = kept.cost.without_secrets();
-        record.kind_part = KindPart::from(CostRecord { experiment: kept, servers });
         Ok(Outside { targets, steps, sweeps: 0, stop })
     }
 
@@ -168,15 +156,20 @@ impl Outside<'_> {
 
 fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
     let mut servers = Vec::new();
-    if let (Some(command), Some(address)) = (&cost.server_command, &cost.address) {
-        let server = Server::started(command, address)?;
-        servers.push((Url::parse(&format!("https://{}/", server.address))?, server));
+    let mut started = Vec::new();
+    for command in cost.started() {
+        let name = || if command.name.is_empty() { "the server command".to_owned() } else { command.name.clone() };
+        let server = Server::started(&command).with_context(name)?;
+        started.push((Url::parse(&format!("https://{}/", server.address))?, server));
     }
     let first = Some((&cost.url, cost.pid)).filter(|(url, _)| !url.is_empty());
     let pids = cost.against_pid.iter().copied().map(Some).chain(iter::repeat(None));
     for (url, pid) in first.into_iter().chain(cost.against.iter().zip(pids)) {
         servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?));
     }
+    // The first server stays the first.
+    let at = if cost.url.is_empty() { 0 } else { servers.len() };
+    servers.splice(at..at, started);
     Ok(servers)
 }
 
@@ -223,18 +216,39 @@ impl Target {
     }
 }
 
-fn describe(record: &mut Record, targets: &[Target]) {
-    let of = |text: fn(&Target) -> String| targets.iter().map(text).collect::<Vec<_>>().join(" | ");
+/// Writes down the servers, with their steps as configurations, and what was asked. Returns for each configuration the
+/// number of its server, and of the step there.
+pub(crate) fn describe(
+    record: &mut Record,
+    experiment: &CostExperiment,
+    mut servers: Vec<Measured>,
+) -> Vec<[usize; 2]> {
+    let mut numbers = Vec::new();
+    for (number, server) in servers.iter().enumerate() {
+        for (index, step) in server.steps.iter().enumerate() {
+            let passed = vec![format!("three connections went as far as `{}`", step.id.reach)];
+            let name = match servers.len() {
+                1 => step.name.clone(),
+                _ => format!("{}: {}", &LABELS[number..=number], step.name),
+            };
+            record.configurations.push(Configuration::setting(&name, true, passed));
+            numbers.push([number, index]);
+        }
+    }
+    let of = |text: fn(&Measured) -> &str| servers.iter().map(text).collect::<Vec<_>>().join(" | ");
     let manifest = &mut record.manifest;
-    manifest.server_name = of(|target| target.measured.command.clone());
-    manifest.cpu_accounting = of(|target| target.measured.accounting.clone());
-    manifest.negotiated = of(|target| target.measured.negotiated.clone());
-    let first = &targets[0].server;
-    manifest::describe_environment(manifest, first.variables.clone());
-    // Of another machine nothing is known.
-    manifest.machine = manifest.machine.take().filter(|_| first.pids_here().is_some());
+    manifest.server_name = of(|server| &server.command);
+    manifest.cpu_accounting = of(|server| &server.accounting);
+    manifest.negotiated = of(|server| &server.negotiated);
     manifest.effort = "lean".to_owned();
-    manifest.workload = format!("{}, one connection after the other", of(|target| target.measured.address.clone()));
+    manifest.workload = format!("{}, one connection after the other", of(|server| &server.address));
+    for Step { name, id, .. } in servers.iter_mut().flat_map(|of| &mut of.steps) {
+        [name, &mut id.page].into_iter().for_each(|text| *text = without_secrets(text));
+    }
+    let mut kept = CostExperiment { question: without_secrets(&experiment.question), ..experiment.clone() };
+    kept.cost = kept.cost.without_secrets();
+    record.kind_part = KindPart::from(CostRecord { experiment: kept, servers });
+    numbers
 }
 
 impl Subject for Outside<'_> {

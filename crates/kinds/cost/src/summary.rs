@@ -42,6 +42,12 @@ pub struct ServerCost {
     /// `A`, `B` and so on, in the order of the servers.
     pub label: &'static str,
     pub address: String,
+    /// What it is called in place of its address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its version and that of its library, as it says.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub about: String,
     pub command: String,
     pub negotiated: String,
     #[serde(skip)]
@@ -123,6 +129,8 @@ impl ServerCost {
         ServerCost {
             label,
             address: measured.address.clone(),
+            name: measured.name.clone(),
+            about: measured.about.clone(),
             command: measured.command.clone(),
             negotiated: measured.negotiated.clone(),
             version: measured.version(),
@@ -133,6 +141,11 @@ impl ServerCost {
             refused: measured.refused.clone(),
             certificate: measured.certificate.clone(),
         }
+    }
+
+    /// Its name, or where it listens.
+    pub fn called(&self) -> &str {
+        if self.name.is_empty() { &self.address } else { &self.name }
     }
 
     /// The costs are CPU time of the server, not the client's wait.

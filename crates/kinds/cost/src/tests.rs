@@ -84,13 +84,13 @@ fn another_label_for_everything_changes_no_number() {
     let record = record();
     let told = numbers(&record);
     assert!(told[0].len() > 50 && told[1].len() > 25 && told[2].len() > 70, "{told:?}");
-    let sheet = CostSummary::of(&record).unwrap().document(&record);
+    let sheet = page::document(&record, &CostSummary::of(&record).unwrap());
     let other = reworded(&record);
     assert_eq!(numbers(&other), told, "labels in the record");
     IS_REWORDED.set(true);
     let with_other_labels = [numbers(&record), numbers(&other)];
     let summary = CostSummary::of(&record).unwrap();
-    let (sheet_then, answer) = (summary.document(&record), page::answer(&summary));
+    let (sheet_then, answer) = (page::document(&record, &summary), page::answer(&summary));
     IS_REWORDED.set(false);
     assert_eq!(with_other_labels, [told.clone(), told], "labels of the program");
     assert!(answer.contains("REWORDED: FULL HANDSHAKE"), "{answer}");
@@ -135,7 +135,7 @@ fn each_server_stands_beside_the_first() {
     let answer = page::answer(&summary);
     assert!(answer.contains("beside that not told apart: B ") && answer.contains(", C "), "{answer}");
     let titles = |wanted: &str| {
-        let sections = summary.document(&record).sections;
+        let sections = page::document(&record, &summary).sections;
         sections.iter().filter(|section| section.title.starts_with(wanted)).count()
     };
     assert_eq!([titles("B beside A"), titles("C beside A"), titles("What handshakes cost each server")], [1, 1, 1]);

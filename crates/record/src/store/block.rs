@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tlsdyno_base::histogram;
 use tlsdyno_engine::load::Outcome;
 
+use super::locks::LockSite;
 use super::profile::ProfileBlock;
 use super::reference::Reference;
 use super::warning::Warning;
@@ -73,6 +74,9 @@ pub struct Block {
     /// nothing else than that, as it ran under valgrind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<u64>,
+    /// Where locks were counted: what these processes did with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<LockSite>,
     /// Under somebody else's traffic: the intervals of this mode.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
@@ -80,6 +84,9 @@ pub struct Block {
     /// block's times and counts are their sums.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
+    /// Of a rising series: what the server held at each number of open connections, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory: Vec<MemoryPoint>,
     /// In a profile: what was seen of the server's inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileBlock>,
@@ -186,6 +193,20 @@ impl From<[u64; 6]> for Slice {
             [sweep_number, elapsed_us, hits, full].map(|value| value as u32);
         Slice { sweep_number, started_us, elapsed_us, server_cpu_ns, hits, handshakes_full }
     }
+}
+
+/// What the processes of a server hold while so many connections of ours are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryPoint {
+    /// That are open.
+    pub connections: u32,
+    /// Memory, with each process's part of what several share.
+    pub pss_bytes: u64,
+    /// Open files and sockets.
+    pub descriptors: u64,
+    /// Of the kernel, for the sockets and files of their control group; `None`: nobody accounts for it.
+    pub kernel_bytes: Option<u64>,
 }
 
 impl Block {

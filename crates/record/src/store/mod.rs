@@ -6,6 +6,7 @@ mod error;
 mod journal;
 mod kind_part;
 pub mod load_run;
+mod locks;
 pub mod machine;
 mod profile;
 pub mod record;
@@ -17,11 +18,12 @@ pub mod stacks;
 mod steps;
 pub mod warning;
 
-pub use block::{BackendUse, Block, ClusterBlock, Interval, Locality, Slice, of_interval};
+pub use block::{BackendUse, Block, ClusterBlock, Interval, Locality, MemoryPoint, Slice, of_interval};
 pub use calibration::Calibration;
 pub use error::StoreError;
 pub use journal::{Journal, find, read_json, write_json};
 pub use kind_part::{KindPart, LOAD, OfKind};
+pub use locks::{LockOperation, LockSite};
 pub use machine::Machine;
 pub use profile::ProfileBlock;
 pub use record::{

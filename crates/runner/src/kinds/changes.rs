@@ -8,6 +8,9 @@ use tlsdyno_record::model::{CertificateKind, Measure, ServerName};
 
 use super::flags::FarArgs;
 
+/// The shortest time of --quick, seconds: that of commands.
+const QUICK_LEAST_S: f64 = 15.0;
+
 /// Flags of `tlsdyno run`, each instead of what the file says.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Changes {
@@ -15,6 +18,9 @@ pub struct Changes {
     #[arg(short, short_alias = 'd', long, alias = "duration", value_name = "TIME")]
     #[arg(value_parser = crate::kinds::flags::seconds)]
     pub time: Option<f64>,
+    /// A first look: a tenth of the file's measuring time, and no less than 15 seconds
+    #[arg(long, conflicts_with = "time")]
+    pub quick: bool,
     /// Server under test, instead of the file's
     #[arg(long, value_parser = choice(ServerName::configured()))]
     pub server: Option<ServerName>,
@@ -38,7 +44,8 @@ pub struct Changes {
 
 impl Changes {
     pub fn change(&self, measure: &mut Measure) {
-        measure.time_s = self.time.unwrap_or(measure.time_s);
+        let quick_s = (measure.time_s / 10.0).max(QUICK_LEAST_S).min(measure.time_s);
+        measure.time_s = self.time.unwrap_or(if self.quick { quick_s } else { measure.time_s });
         measure.seed = self.seed.or(measure.seed);
     }
 

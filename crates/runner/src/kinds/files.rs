@@ -26,6 +26,10 @@ pub const EMBEDDED: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/exper
 /// Name and text of bases: files that several experiments extend and nobody runs.
 const BASES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/bases.rs"));
 
+/// Name and text of each recipe of a stack that comes with tlsdyno (`stacks/nginx-aws-lc`). Those below `stacks/parts`
+/// are what others extend, or are linked with.
+pub const RECIPES: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/recipes.rs"));
+
 /// The experiment of the repository that a command line names, by name or as a file, without its directory.
 pub fn named_in(command_line: &[String]) -> Option<&'static str> {
     let is_named = |name: &&str| command_line.iter().any(|word| Path::new(word).file_stem() == Some(OsStr::new(name)));
@@ -78,15 +82,26 @@ pub struct Outline {
 
 /// Names and outlines of all experiments that come with tlsdyno, of all kinds.
 pub fn outlines() -> Result<Vec<(&'static str, Outline)>> {
-    let outline = |source| -> Result<Outline> {
-        let chain = source::chain(source)?;
-        let texts = Texts::of(&chain);
-        let fault = |(span, message): (_, String)| texts.fault(span, &message);
-        let merged = texts.tables()?.into_iter().map(Ok).reduce(|base, own| merge::merge(base?, own?));
-        let table = merged.transpose().map_err(fault)?.unwrap_or_default();
-        Written { table: &table, texts: &texts }.understood()
-    };
-    EMBEDDED.iter().map(|(name, text)| Ok((*name, outline(Source::new(name, text))?))).collect()
+    EMBEDDED.iter().map(|(name, text)| Ok((*name, merged(Source::new(name, text))?))).collect()
+}
+
+/// A recipe of a stack with all that it extends: a file that ends in `.toml`, or one of [`RECIPES`] by its name.
+///
+/// # Errors
+/// There is none of this name, or it cannot be read or understood.
+pub fn recipe<T: DeserializeOwned>(which: &Path) -> Result<T> {
+    let is_file = which.extension().is_some_and(|ending| ending == "toml");
+    merged(if is_file { Source::find(which)? } else { Source::embedded(&which.to_string_lossy(), &[RECIPES])? })
+}
+
+/// A file with all that it extends.
+fn merged<T: DeserializeOwned>(last: Source) -> Result<T> {
+    let chain = source::chain(last)?;
+    let texts = Texts::of(&chain);
+    let fault = |(span, message): (_, String)| texts.fault(span, &message);
+    let merged = texts.tables()?.into_iter().map(Ok).reduce(|base, own| merge::merge(base?, own?));
+    let table = merged.transpose().map_err(fault)?.unwrap_or_default();
+    Written { table: &table, texts: &texts }.understood()
 }
 
 /// `last`: the file; what it extends is read as well.
@@ -113,7 +128,7 @@ mod tests {
 
     #[test]
     fn names_do_not_depend_on_their_folder() {
-        let all = EMBEDDED.iter().chain(BASES);
+        let all = EMBEDDED.iter().chain(BASES).chain(RECIPES);
         let mut names: Vec<&str> = all.clone().filter_map(|(name, _)| name.rsplit('/').next()).collect();
         names.sort_unstable();
         names.dedup();

@@ -27,6 +27,10 @@ pub enum Method {
     Steps,
     /// Connections of several reaches were made, and the CPU time of a foreign server's processes was read.
     Cost,
+    /// Connections were opened and held, and the memory of a server's processes was read.
+    Memory,
+    /// Locks of a server under valgrind were counted.
+    Locks,
 }
 
 /// Rounds behind CPU time per hit.

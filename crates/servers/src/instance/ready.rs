@@ -13,6 +13,8 @@ use crate::ServerSpec;
 /// How long a server may take until it listens. A server that fails to start ends, and that is noticed at once; on a
 /// machine that other programs keep busy a sound one may take long.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// The same under another program, such as valgrind.
+const READY_UNDER_WITHIN: Duration = Duration::from_secs(300);
 /// A server that is not ready after that and says that descriptors are closed will never be.
 const REFUSED_AFTER: Duration = Duration::from_secs(3);
 /// What the libraries say that find no memory of tlsdyno behind their descriptor (`native`).
@@ -23,7 +25,8 @@ const READY_POLL: Duration = Duration::from_millis(5);
 
 impl Instance {
     pub(super) fn await_ready(&mut self, spec: &ServerSpec) -> Result<()> {
-        let (limit, refused) = (Instant::now() + READY_WITHIN, Instant::now() + REFUSED_AFTER);
+        let within = if spec.under.is_empty() { READY_WITHIN } else { READY_UNDER_WITHIN };
+        let (limit, refused) = (Instant::now() + within, Instant::now() + REFUSED_AFTER);
         let mut looks_shared = 0;
         loop {
             interrupt::check_this_process().context("stopped while the server was starting")?;
@@ -56,7 +59,7 @@ impl Instance {
             }
             // On a busy machine a look takes long: it may have become ready since the last one.
             if Instant::now() > limit && !self.is_ready() {
-                return Err(self.why_not_ready(spec.is_users_own()));
+                return Err(self.why_not_ready(within, spec.is_users_own()));
             }
             std::thread::sleep(READY_POLL);
         }
@@ -105,8 +108,8 @@ impl Instance {
         }
     }
 
-    fn why_not_ready(&self, is_users_own: bool) -> Error {
-        let seconds = READY_WITHIN.as_secs();
+    fn why_not_ready(&self, within: Duration, is_users_own: bool) -> Error {
+        let seconds = within.as_secs();
         let Addresses { address, plain } = self.addresses;
         let wanted = plain.map_or_else(|| address.to_string(), |plain| format!("{address} and {plain}"));
         let owners = listening::owners(&address);

@@ -25,7 +25,7 @@ fn subcommands() -> Vec<Subcommand> {
             "tlsdyno advise /etc/nginx/nginx.conf --rate 300 --hits-per-handshake 4",
         ),
         subcommand!("run", cmd::run).with_short_help(
-            &["file", "list", "time", "server", "library", "cert", "on", "json", "report", "print_experiment"],
+            &["file", "list", "time", "quick", "server", "library", "cert", "on", "json", "report", "print_experiment"],
             "tlsdyno run remedies --server nginx --time 3m",
         ),
         subcommand!("completions", cmd::completions),

@@ -17,7 +17,7 @@ pub const BELOW: Below = &[
 
 /// Commands by what a person wants to do.
 const GROUPS: [(&str, &[&str]); 7] = [
-    ("What does TLS cost a server", &["ablate", "advise", "cost", "profile", "run"]),
+    ("What does TLS cost a server", &["ablate", "advise", "cost", "profile", "run", "stacks"]),
     ("Load a server", &["load", "reuse", "compare", "trace", "serve"]),
     ("Several machines", &["cluster", "array", "plan", "worker"]),
     ("In production", &["dispatch", "cryptoserver"]),

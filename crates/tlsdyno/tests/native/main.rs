@@ -4,6 +4,7 @@ mod batch_rsa;
 mod build;
 mod doubler;
 mod layout;
+mod locks;
 #[path = "../place/mod.rs"]
 mod place;
 mod primitives;

@@ -9,7 +9,7 @@ use tlsdyno_base::input;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{BASES, EMBEDDED, values};
+use super::{BASES, EMBEDDED, RECIPES, values};
 
 /// The key that names the base of a file.
 pub const EXTENDS: &str = "extends";
@@ -37,7 +37,7 @@ impl Source {
         Source { name: path.display().to_string(), text, directory }
     }
 
-    fn embedded(name: &str, lists: &[&[(&str, &str)]]) -> Result<Source> {
+    pub fn embedded(name: &str, lists: &[&[(&str, &str)]]) -> Result<Source> {
         let matches = |full: &str| full == name || full.rsplit('/').next() == Some(name);
         let all = lists.iter().copied().flatten();
         match all.filter(|(full, _)| matches(full)).collect::<Vec<_>>()[..] {
@@ -71,7 +71,7 @@ impl Source {
             let path = self.directory.join(&**which);
             input::text_of_regular(&path).map(|text| Source::of_file(&path, text))
         } else {
-            Source::embedded(which, &[EMBEDDED, BASES])
+            Source::embedded(which, &[EMBEDDED, BASES, RECIPES])
         };
         let base =
             found.map_err(|error| self.fault(span.clone(), &format!("what it extends cannot be read: {error:#}")))?;

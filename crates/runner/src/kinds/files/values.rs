@@ -7,8 +7,8 @@ use tlsdyno_base::foreign::quoted;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Key whose value may have several lines.
-const MAY_HAVE_LINES: &str = "command";
+/// Keys whose values may have several lines.
+const MAY_HAVE_LINES: [&str; 3] = ["command", "configuration", "text"];
 
 /// Largest number that a file may have.
 const NUMBER_MOST: f64 = 1e15;
@@ -26,7 +26,7 @@ pub(super) fn refused(table: &DeTable<'_>, path: &str) -> Option<(Range<usize>, 
 fn in_value(value: &Spanned<DeValue<'_>>, key: &str) -> Option<(Range<usize>, String)> {
     match value.get_ref() {
         DeValue::String(text) => {
-            let may_have_lines = key.rsplit('.').next() == Some(MAY_HAVE_LINES);
+            let may_have_lines = key.rsplit('.').next().is_some_and(|last| MAY_HAVE_LINES.contains(&last));
             in_text(text, value.span(), key, if may_have_lines { "\n\t" } else { "" })
         }
         DeValue::Array(items) => items.iter().find_map(|item| in_value(item, key)),

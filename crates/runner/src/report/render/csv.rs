@@ -36,6 +36,8 @@ pub fn blocks(record: &Record) -> String {
     names.extend(sliced.then(|| "slices_count".to_owned()));
     let counted = record.blocks.iter().any(|block| block.instructions.is_some());
     names.extend(counted.then(|| "instructions".to_owned()));
+    let rising = record.blocks.iter().any(|block| !block.memory.is_empty());
+    names.extend(rising.then(|| "pss_bytes_first,pss_bytes_last".to_owned()));
     names.extend(cluster_names(record));
     let backends = backends_most(record);
     let mut text = format!("record,round,configuration,stage_off,{}\r\n", names.join(","));
@@ -46,6 +48,8 @@ pub fn blocks(record: &Record) -> String {
         numbers.extend(sliced.then(|| block.slices.len().to_string()));
         let instructions = block.instructions.map_or_else(String::new, |count| count.to_string());
         numbers.extend(counted.then_some(instructions));
+        let ends = [block.memory.first(), block.memory.last()].map(|point| point.map(|of| of.pss_bytes.to_string()));
+        numbers.extend(ends.into_iter().filter(|_| rising).map(Option::unwrap_or_default));
         numbers.extend(cluster_numbers(block, backends));
         text.push_str(&format!(
             "{},{},{},{},{}\r\n",

@@ -2,6 +2,8 @@
 
 mod burning_server;
 mod far;
+mod memory;
+mod stacks;
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
