@@ -1,8 +1,9 @@
 //! `results`: tables of pages, made of the records in `results/`. A page says which by
 //! `<!-- results: COLUMN=FILE … -->`, where a row is a configuration, and ends the table with `<!-- results: end -->`.
 //! A FILE without an end names the runs of a campaign: `today/servers-full` is the mean of
-//! `records/today/servers-full.*.json`, with the interval between them. In `<!-- results: cost FILE… -->` a row is
-//! a server of `tlsdyno cost`, of its time, memory or locks. A test holds all pages against their records.
+//! `records/today/servers-full.*.json`, with the interval between them. In `<!-- results: cost FILE… -->` a row is a
+//! server of `tlsdyno cost`, of its time, memory or locks; in `<!-- results: shares FILE -->` a stage. A test holds
+//! all pages against their records.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -64,9 +65,10 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
     while let Some((before, from)) = rest.split_once(BEGIN) {
         let (asked, after) = from.split_once(" -->\n").context("a mark of results does not end on its line")?;
         let (_, after) = after.split_once(END).with_context(|| format!("`{asked}` has no `{END}`"))?;
-        let made = match asked.strip_prefix("cost ") {
-            Some(file) => sheets(file, folder),
-            None => table(asked, folder),
+        let made = match asked.split_once(' ') {
+            Some(("cost", files)) => sheets(files, folder),
+            Some(("shares", file)) => shares(file, folder),
+            _ => table(asked, folder),
         };
         write!(new, "{before}{BEGIN}{asked} -->\n{}{END}", made?)?;
         rest = after;
@@ -183,15 +185,41 @@ fn record_in(file: &str, folder: &Path) -> Result<Value> {
     if Path::new(file).extension().is_some() {
         return json_of(&folder.join(file));
     }
+    let runs = runs_of(file, folder)?;
+    let mut record = runs[0].clone();
+    let rows = configurations(&runs[0]).map(|row| mean_of(row, &runs)).collect::<Option<Vec<_>>>();
+    record["configurations"] = rows.with_context(|| format!("the runs of {file} have unlike rows"))?.into();
+    Ok(record)
+}
+
+/// Two or more runs of a command of a campaign.
+fn runs_of(file: &str, folder: &Path) -> Result<Vec<Value>> {
     let stem = folder.join("records").join(file);
     let runs =
         (1..).map(|run| PathBuf::from(format!("{}.{run}.json", stem.display()))).take_while(|path| path.exists());
     let runs = runs.map(|path| json_of(&path)).collect::<Result<Vec<_>>>()?;
     ensure!(runs.len() > 1, "{file} has fewer than two runs in results/records");
-    let mut record = runs[0].clone();
-    let rows = configurations(&runs[0]).map(|row| mean_of(row, &runs)).collect::<Option<Vec<_>>>();
-    record["configurations"] = rows.with_context(|| format!("the runs of {file} have unlike rows"))?.into();
-    Ok(record)
+    Ok(runs)
+}
+
+/// Parts of the server's CPU time that several runs of an ablation tell apart from nothing.
+fn shares(file: &str, folder: &Path) -> Result<String> {
+    let runs = runs_of(file, folder)?;
+    let of_cpu = |run: &Value| -> Vec<(String, f64)> {
+        let all = run["shares"].as_array().into_iter().flatten().filter(|share| share["metric"] == "cpu");
+        all.filter_map(|share| Some((share["stage"].as_str()?.to_owned(), share["percent"].as_f64()?))).collect()
+    };
+    let all: Vec<(String, f64)> = runs.iter().flat_map(of_cpu).collect();
+    let mut text = String::from("| part | per cent of the server's CPU time |\n|---|---:|\n");
+    for (stage, _) in of_cpu(&runs[0]) {
+        let values: Vec<f64> = all.iter().filter(|(name, _)| *name == stage).map(|(_, percent)| *percent).collect();
+        ensure!(values.len() == runs.len(), "not all runs of {file} have the share {stage}");
+        let share = between(&values);
+        if share["low"].as_f64().is_some_and(|low| low > 0.0) {
+            writeln!(text, "| {} | {} |", stage.replace('_', " "), in_units(&share, 1.0))?;
+        }
+    }
+    Ok(text)
 }
 
 fn json_of(path: &Path) -> Result<Value> {
@@ -204,12 +232,17 @@ fn mean_of(row: &Value, runs: &[Value]) -> Option<Value> {
     let same = |run| configurations(run).find(|other| other["name"] == row["name"]);
     let rows = runs.iter().map(same).collect::<Option<Vec<_>>>()?;
     let costs = rows.iter().map(|row| row["server_cpu_ns_per_hit"]["value"].as_f64()).collect::<Option<Vec<_>>>()?;
-    let (mean, error) = mean_and_error(&costs);
-    let half = error * student_t_two_sided(CONFIDENCE, (costs.len() - 1) as f64);
     let mut row = row.clone();
     row["valid"] = rows.iter().all(|row| row["valid"] == true).into();
-    row["server_cpu_ns_per_hit"] = json!({ "value": mean, "low": mean - half, "high": mean + half });
+    row["server_cpu_ns_per_hit"] = between(&costs);
     Some(row)
+}
+
+/// The mean of runs, with the interval between them.
+fn between(values: &[f64]) -> Value {
+    let (mean, error) = mean_and_error(values);
+    let half = error * student_t_two_sided(CONFIDENCE, (values.len() - 1) as f64);
+    json!({ "value": mean, "low": mean - half, "high": mean + half })
 }
 
 fn configurations(record: &Value) -> impl Iterator<Item = &Value> {
@@ -308,6 +341,19 @@ mod tests {
         assert!(new.contains("| nginx, P-256 | 1100.0 [851.6, 1348.4] |\n| plain | 50.0 [50.0, 50.0] |"), "{new}");
         write(4, &row("as is", 1e6));
         assert!(spliced(&page, folder.path()).is_err(), "a run lacks a row");
+        for (run, percent) in [(1, 10.0), (2, 12.0)] {
+            let share =
+                |stage: &str, percent: f64| format!(r#"{{"metric": "cpu", "stage": "{stage}", "percent": {percent}}}"#);
+            let text = format!(
+                r#"{{"shares": [{}, {}]}}"#,
+                share("key_agreement", 50.0 + percent / 10.0),
+                share("mac", percent - 11.0)
+            );
+            fs::write(folder.path().join(format!("records/today/shares.{run}.json")), text).unwrap();
+        }
+        // Of 51 and 51.2 the error is 0.1, and Student's t 12.706. The other one may be nothing.
+        let new = spliced(&format!("{BEGIN}shares today/shares -->\n{END}\n"), folder.path()).unwrap();
+        assert!(new.contains("|---|---:|\n| key agreement | 51.1 [49.8, 52.4] |\n<!--"), "{new}");
     }
 
     #[test]
@@ -315,10 +361,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
         let part = r#"{"part": "full handshake", "cost_ns": {"value": 1500.0, "low": 1000.0, "high": 2000.0}}"#;
-        write("cost.json", &format!(r#"{{"cost": {{"servers": [{{"name": "Go", "parts": [{part}]}}, {{"name": "C"}}]}}}}"#));
+        write(
+            "cost.json",
+            &format!(r#"{{"cost": {{"servers": [{{"name": "Go", "parts": [{part}]}}, {{"name": "C"}}]}}}}"#),
+        );
         let state = r#"{"state": "finished", "bytes": {"value": 2048, "low": 1024, "high": 4096}}"#;
         write("memory.json", &format!(r#"{{"memory": {{"servers": [{{"server": "Go", "states": [{state}]}}]}}}}"#));
-        write("locks.json", r#"{"locks": {"servers": [{"server": "C", "steps": [{"read_locks_count": {"value": 7.0}}]}]}}"#);
+        write(
+            "locks.json",
+            r#"{"locks": {"servers": [{"server": "C", "steps": [{"read_locks_count": {"value": 7.0}}]}]}}"#,
+        );
         let page = format!("{BEGIN}cost cost.json memory.json locks.json -->\n{END}\n");
         let new = spliced(&page, folder.path()).unwrap();
         assert!(new.contains("| server CPU, µs | full handshake | KiB, idle | read locks |\n"), "{new}");

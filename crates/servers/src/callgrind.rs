@@ -32,6 +32,8 @@ const RENEW: &str = "BN_BLINDING_create_param";
 const BLIND: &str = "BN_BLINDING_convert_ex";
 /// Prefix of the names of callgrind's files.
 const COUNTS: &str = "callgrind.";
+/// Prefix of the names of valgrind's logs.
+const SAID: &str = "said.";
 
 pub struct Callgrind {
     /// Its files, and the pipes by which it is told what to do.
@@ -67,9 +69,18 @@ impl Callgrind {
         let files = [
             self.option("vgdb-prefix", "pipe"),
             self.option("callgrind-out-file", &format!("{COUNTS}%p")),
-            self.option("log-file", "said.%p"),
+            self.option("log-file", &format!("{SAID}%p")),
         ];
         fixed.into_iter().chain(files).chain(options.iter().map(OsString::from)).collect()
+    }
+
+    /// Why valgrind gave a process up, in its own words; `None`: it did not.
+    pub fn failure(&self) -> Option<String> {
+        let is_reason = |line: &&str| line.starts_with("Callgrind: ") || line.starts_with("valgrind: ");
+        let reason = |text: String| text.lines().find(is_reason).map(str::to_owned);
+        let files = fs::read_dir(self.folder.path()).ok()?.flatten();
+        let mut logs = files.filter(|file| file.file_name().to_string_lossy().starts_with(SAID));
+        logs.find_map(|log| reason(fs::read_to_string(log.path()).ok()?))
     }
 
     /// Waits until the server has come to rest, and lets every process write what it has executed since the last call.

@@ -34,10 +34,15 @@ pub(super) fn of_processes(pids: &[u32]) -> Result<MemoryPoint> {
     Ok(held)
 }
 
-/// Memory of a process with its part of what it shares (proc_pid_smaps(5)).
+/// Memory of a process with its part of what it shares, without pages of files (proc_pid_smaps(5)): its part of a
+/// library's pages grows when another program that uses the library ends.
 fn pss_bytes(rollup: &str) -> Option<u64> {
-    let of = |line: &str| line.strip_prefix("Pss:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
-    rollup.lines().find_map(of).map(|kib| 1024 * kib)
+    let kib = |name: &str| -> Option<u64> {
+        rollup.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse().ok())
+    };
+    // Older kernels have the sum alone.
+    let without_files = || Some(kib("Pss_Anon:")? + kib("Pss_Shmem:")?);
+    without_files().or_else(|| kib("Pss:")).map(|kib| 1024 * kib)
 }
 
 /// What the kernel holds for a control group's sockets, and in its tables of files and connections, bytes, by the
@@ -54,8 +59,9 @@ mod tests {
     #[test]
     fn accounts_parse() {
         let rollup = "55d0c0c3c000-7ffd4a5f9000 ---p 00000000 00:00 0    [rollup]\nRss:  9356 kB\nPss:     1234 kB\n\
-                      Pss_Dirty:  900 kB\n";
-        assert_eq!((pss_bytes(rollup), pss_bytes("Rss: 1 kB\n")), (Some(1234 * 1024), None));
+                      Pss_Anon:  900 kB\nPss_File:  330 kB\nPss_Shmem:  4 kB\n";
+        assert_eq!((pss_bytes(rollup), pss_bytes("Rss: 1 kB\n")), (Some(904 * 1024), None));
+        assert_eq!(pss_bytes("Rss: 9 kB\nPss: 5 kB\n"), Some(5 * 1024));
         let stat = "anon 1\nsock 4096\nslab_reclaimable 7\nslab 1000\n";
         assert_eq!((kernel_bytes(stat), kernel_bytes("anon 1\n")), (Some(5096), None));
     }

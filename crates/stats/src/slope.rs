@@ -69,7 +69,7 @@ mod tests {
         let x = [10.0, 8.0, 13.0, 9.0, 11.0, 14.0, 6.0, 4.0, 12.0, 7.0, 5.0];
         let y = [8.04, 6.95, 7.58, 8.81, 8.33, 9.96, 7.24, 4.26, 10.84, 4.82, 5.68];
         let points: Vec<Point> = x.into_iter().zip(y).collect();
-        let found = shared(&[points.clone()]).unwrap();
+        let found = shared(std::slice::from_ref(&points)).unwrap();
         let wanted = [0.500_090_909, 0.233_370_136, 0.766_811_682];
         for (found, wanted) in [found.value, found.low, found.high].into_iter().zip(wanted) {
             assert!((found - wanted).abs() < 1e-6, "{found} {wanted}");

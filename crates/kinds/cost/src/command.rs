@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long = "i-may-load-this", value_name = "HOST", help_heading = "Server")]
     may_load: Vec<String>,
     /// Count locked instructions and calls that take locks, under valgrind (x86-64); ends by itself
-    #[arg(long, requires = "server_command", conflicts_with = "memory", help_heading = "Measuring")]
+    #[arg(long, conflicts_with = "memory", help_heading = "Measuring")]
     locks: bool,
     /// Another page of it, for example /large.bin: what a request of its size costs (several times)
     #[arg(long = "page", value_name = "PATH", help_heading = "Connections")]

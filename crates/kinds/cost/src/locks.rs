@@ -7,7 +7,7 @@ pub mod summary;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
 use tlsdyno_base::url::Url;
@@ -97,25 +97,30 @@ impl<'a> UnderValgrind<'a> {
 }
 
 impl Target {
-    fn start(
-        cost: &Cost,
-        command: &Started,
-        stop: &AtomicBool,
-        observer: &mut dyn Observer,
-    ) -> Result<Target> {
+    fn start(cost: &Cost, command: &Started, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Target> {
         let command_told = without_secrets(&command.command);
         observer.step(&format!("starting under valgrind: {command_told}"));
         let callgrind = Callgrind::new()?;
         let (spec, directory) = command.spec()?;
         let (under, writable) = (callgrind.command(&Locks::OPTIONS), vec![callgrind.folder.path().to_owned()]);
         let spec = ServerSpec { under, writable, ..spec };
-        let instance = tlsdyno_servers::start(&spec, directory.path()).or_fault(Fault::Server)?;
+        let explained = |error: Error| match callgrind.failure() {
+            Some(why) => error.context(format!(
+                "valgrind, which counts locks, cannot run this program, as it cannot run many of Go ({why}); measure \
+                 its CPU time, without --locks"
+            )),
+            None => error,
+        };
+        let instance = tlsdyno_servers::start(&spec, directory.path()).map_err(explained).or_fault(Fault::Server)?;
         let url = Url::parse(&format!("https://{}/", instance.address()))?;
         let (maker, found) = pilot::found_out(cost, &url, instance.address(), true, stop, observer)?;
         let (name, about) = (command.name.clone(), command.about.clone());
         let measured = Measured { name, about, command: command_told, accounting: UNREAD.to_owned(), ..found };
         let (code, instructions) = (Code::default(), [0; 2]);
-        Ok(Target { instance, callgrind, code, maker, measured, instructions, _directory: directory })
+        let mut target = Target { instance, callgrind, code, maker, measured, instructions, _directory: directory };
+        // Processes that cannot be told to write are refused before anything is counted.
+        target.locks()?;
+        Ok(target)
     }
 
     /// What it did with locks since the last call.

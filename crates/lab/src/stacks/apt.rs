@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::mirror::Mirror;
-use super::source::run;
+use super::run;
 
 /// Downloads upstream's archive of a source package, without Debian's changes, into `place`, and answers its path.
 /// `version`: upstream's, or empty: the newest that the mirror still has.
@@ -40,6 +40,7 @@ pub fn source(package: &str, version: &str, release: &str, place: &Path) -> Resu
         (version.is_empty() || upstream(full) == version)
             && run(&mut apt("apt-get", &["source", "--tar-only", "--download-only", &named])).is_ok()
     };
-    let found = versions.find(has).with_context(|| format!("{release}'s mirror has no source of {package} {version}"))?;
+    let found =
+        versions.find(has).with_context(|| format!("{release}'s mirror has no source of {package} {version}"))?;
     Ok(place.join(format!("{package}_{}.orig.tar.gz", upstream(found))))
 }

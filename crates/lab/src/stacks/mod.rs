@@ -11,8 +11,9 @@ mod source;
 
 use std::env;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_cost::Costs;
 use tlsdyno_record::store::Record;
@@ -45,4 +46,14 @@ fn home() -> Result<PathBuf> {
     let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
     let cache = cache.context("no place for stacks: neither XDG_CACHE_HOME nor HOME is an absolute path");
     Ok(cache.or_fault(Fault::Environment)?.join("tlsdyno/stacks"))
+}
+
+/// Runs a command to its end; fails with what it said.
+fn run(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {program}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().rev().take(3).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("; ");
+    ensure!(output.status.success(), "{program} failed ({}): {last}", output.status);
+    Ok(())
 }

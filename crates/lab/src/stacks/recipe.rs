@@ -144,7 +144,8 @@ impl Recipe {
         if self.is_built()? {
             return Ok(State::Built);
         }
-        let library = self.library().map(|library| Ok::<_, anyhow::Error>((library, library.is_built()?))).transpose()?;
+        let library =
+            self.library().map(|library| Ok::<_, anyhow::Error>((library, library.is_built()?))).transpose()?;
         let unbuilt = library.filter(|(_, is_built)| !is_built).map(|(library, _)| library);
         let parts = || [self].into_iter().chain(unbuilt);
         let is_missing = |program: &str| match program.contains('/') {

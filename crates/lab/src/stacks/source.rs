@@ -1,17 +1,17 @@
 //! Archives of sources: from a registry by its own client, else from upstream, and never without their checksum.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_servers::glob;
 
-use super::{apt, home};
+use super::{apt, home, run};
 
 /// An archive with the source of a server or a library.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -129,14 +129,4 @@ impl Source {
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Runs a command to its end; fails with what it said.
-pub(super) fn run(command: &mut Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(File::open("/dev/null")?).output().with_context(|| format!("run {program}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim().lines().rev().take(3).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("; ");
-    ensure!(output.status.success(), "{program} failed ({}): {last}", output.status);
-    Ok(())
 }

@@ -199,9 +199,9 @@ impl From<[u64; 6]> for Slice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemoryPoint {
-    /// That are open.
+    /// Of ours, that are open.
     pub connections: u32,
-    /// Memory, with each process's part of what several share.
+    /// Memory, with each process's part of what several share, and without pages of files where the kernel tells them.
     pub pss_bytes: u64,
     /// Open files and sockets.
     pub descriptors: u64,

@@ -16,12 +16,11 @@ pub const BELOW: Below = &[
 ];
 
 /// Commands by what a person wants to do.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("What does TLS cost a server", &["ablate", "advise", "cost", "profile", "run", "stacks"]),
     ("Load a server", &["load", "reuse", "compare", "trace", "serve"]),
     ("Several machines", &["cluster", "array", "plan", "worker"]),
-    ("In production", &["dispatch", "cryptoserver"]),
-    ("Watch sites", &["probe"]),
+    ("In production", &["dispatch", "cryptoserver", "probe"]),
     ("What was measured", &["list", "report", "scoreboard"]),
     ("This machine", &["doctor", "completions", "man"]),
 ];

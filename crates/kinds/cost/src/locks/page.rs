@@ -1,7 +1,7 @@
 //! The sheet of locks: how many each connection takes, whose they are, and where.
 
 use tlsdyno_base::bootstrap::Estimate;
-use tlsdyno_base::units::{format_quantity, format_short};
+use tlsdyno_base::units::{format_count, format_quantity, format_short};
 use tlsdyno_record::store::{LockOperation, Record};
 use tlsdyno_report::rows::Rows;
 use tlsdyno_runner::report::circumstances;
@@ -56,7 +56,11 @@ pub fn answer(summary: &LocksSummary) -> String {
 
 /// Exact numbers as they are, others with the least and the greatest.
 fn told(of: Estimate) -> String {
-    let number = |value: f64| if value.abs() < 1000.0 { format_short(value) } else { format_quantity(value) };
+    let number = |value: f64| match (10.0 * value).round() as u64 {
+        _ if value < 1000.0 => format_short(value),
+        tenths if value.fract() != 0.0 => format!("{}.{}", format_count(tenths / 10), tenths % 10),
+        _ => format_quantity(value),
+    };
     match (of.has_interval(), of.low == of.high) {
         (true, true) => number(of.value),
         (true, false) => format!("{} {}", number(of.value), of.ends(number)),

@@ -231,7 +231,7 @@ mod tests {
         assert!(half_open.is_known() && half_open.kernel_bytes.is_none() && half_open.connections == 800);
         assert!(summary.warnings.is_empty() && summary.rounds == 3, "{:?}", summary.warnings);
         let answer = page::answer(&summary);
-        assert!(answer.contains("A 14.00 KiB") && answer.contains("B 5.00 KiB"), "{answer}");
+        assert!(answer.contains("127.0.0.1:1 14.00 KiB") && answer.contains("127.0.0.1:2 5.00 KiB"), "{answer}");
     }
 
     #[test]

@@ -42,7 +42,8 @@ fn stacks_stand_beside_each_other_with_each_certificate() {
         assert!(NAMES.iter().all(|name| report.contains(name)));
     }
     // One that is not there is no shorter table, but told.
-    std::fs::write(place.path().join("few.toml"), "extends = \"stacks\"\n[stacks]\nonly = [\"nginx/aws-lc\"]\n").unwrap();
+    std::fs::write(place.path().join("few.toml"), "extends = \"stacks\"\n[stacks]\nonly = [\"nginx/aws-lc\"]\n")
+        .unwrap();
     let output = place.tlsdyno(&["run", "few.toml"]).env("XDG_CACHE_HOME", place.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{said}");
