@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         refuse_other_machine(&records, &record)?;
         // Pages show no blocks, which are ten times as long as all else; the store has them.
         record.as_object_mut().and_then(|record| record.remove("blocks"));
-        // Where the program lies on this machine is nobody's business.
+        // The path of the program tells a reader nothing.
         record["manifest"]["command_line"][0] = "tlsdyno".into();
         write_whole(&path, &record)?;
     }

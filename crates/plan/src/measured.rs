@@ -256,7 +256,7 @@ fn of_cells(record: &Record, rounds: &Rounds<'_>, place: &dyn Fn(usize) -> Optio
 fn of_cost(record: &Record, rounds: &Rounds<'_>) -> Result<Vec<Row>> {
     let of = record.kind_part.understood::<CostRecord>()?;
     let is_of_time = of.experiment.cost.measure == Measure::Time;
-    ensure!(is_of_time, "record {} tells memory; give one of cost without --memory", record.id);
+    ensure!(is_of_time, "record {} tells memory or locks; give one of cost with CPU time", record.id);
     let Some(server) = of.servers.first().filter(|server| server.is_seen()) else { return Ok(Vec::new()) };
     let mut rows = Vec::new();
     for (cell, step) in server.steps.iter().map(|step| &step.id).enumerate() {

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tlsdyno_base::choice::choice;
 use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::exit::Exit;
@@ -125,17 +125,17 @@ impl Args {
     /// Servers that are started beside the first.
     fn further(&self) -> Vec<Started> {
         let all = self.against_command.iter().zip(&self.against_address);
-        let started = |(command, address): (&String, &String)| Started {
-            command: command.clone(),
-            address: address.clone(),
-            ..Started::default()
+        let started = |(command, address): (&String, &String)| {
+            let (command, address) = (command.clone(), address.clone());
+            Started { command, address, ..Started::default() }
         };
         all.map(started).collect()
     }
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
-    ensure!(
+    tlsdyno_base::ensure_fault!(
+        Usage,
         args.against_command.len() == args.against_address.len(),
         "--against-address is given for each --against-command, in the same order"
     );

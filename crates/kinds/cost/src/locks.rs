@@ -136,7 +136,7 @@ impl Target {
             _ => (1, StepId { more_requests: requests as u32, ..step }),
         };
         self.maker.stock(number, &step, connections as usize)?;
-        // What was executed until here belongs to nobody.
+        // What was executed until here belongs to no block.
         self.locks()?;
         let began = Instant::now();
         for _ in 0..connections {

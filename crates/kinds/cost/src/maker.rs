@@ -109,7 +109,7 @@ impl Maker {
             configs: steps.into_iter().map(configs).collect::<Result<_>>()?,
             sessions: BTreeMap::new(),
             taken_once: BTreeSet::new(),
-            // Nobody's time is told of a server that may be slow.
+            // No time is told of a server that may be slow.
             stays_awake: cost.slower() == 1 && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1),
             slower: cost.slower(),
             pause: cost.at_most_per_s.map(|rate| Duration::from_secs_f64(1.0 / rate)),

@@ -37,7 +37,7 @@ const WARM_UP: u32 = 20;
 /// Open files of ours that are no connections.
 const OTHER_FILES: u64 = 64;
 /// Maximum time for a server to accept what has connected.
-const ACCEPTING: Duration = Duration::from_secs(2);
+const ACCEPTING: Duration = Duration::from_secs(10);
 /// Part of the connections that may be missing among the server's descriptors, which has closed files meanwhile.
 const MISSING_PART: u64 = 50;
 /// Of starting a server, and of a connection: a first guess.

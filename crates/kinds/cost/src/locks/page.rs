@@ -38,7 +38,7 @@ pub fn answer(summary: &LocksSummary) -> String {
         let step = server.steps.first()?;
         let [instructions, read, write, mutexes] = step.counts.all();
         Some(format!(
-            "{} at {} ({}): a connection with a {} executes {} locked instructions, and takes {} read locks, {} write \
+            "{}, {} ({}): a connection with a {} executes {} locked instructions, and takes {} read locks, {} write \
              locks and {} mutexes.",
             server.label,
             server.server,

@@ -71,7 +71,7 @@ pub struct StepLocks {
     pub step: String,
     #[serde(skip)]
     pub id: StepId,
-    /// That were counted.
+    /// Number of connections that were counted.
     pub connections: u64,
     /// All instructions in user space.
     pub instructions_count: Estimate,
