@@ -64,7 +64,8 @@ pub struct Args {
     /// You may load this host, which is not this machine
     #[arg(long = "i-may-load-this", value_name = "HOST", help_heading = "Server")]
     may_load: Vec<String>,
-    /// Count locked instructions and calls that take locks, under valgrind (x86-64); ends by itself
+    /// Count locked instructions and calls that take locks, under valgrind (x86-64); ends by itself, sooner with --time
+    /// below 30 or --quick
     #[arg(long, conflicts_with = "memory", help_heading = "Measuring")]
     locks: bool,
     /// Another page of it, for example /large.bin: what a request of its size costs (several times)

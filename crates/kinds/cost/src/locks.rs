@@ -84,10 +84,10 @@ impl<'a> UnderValgrind<'a> {
     ) -> Result<UnderValgrind<'a>> {
         let mut targets = Vec::new();
         for command in experiment.cost.started() {
-            interrupt::before_measuring(stop, interrupt::check(stop))?;
-            targets.push(Target::start(&experiment.cost, &command, stop, observer)?);
+            let target = Target::start(&experiment.cost, &command, stop, observer);
+            targets.extend(subject::unless_left_out(&command.name, target, stop, record, observer)?);
         }
-        let first = targets.first().context("an experiment that was checked has a server command")?;
+        let first = targets.first().context("none of these servers can be measured").or_fault(Fault::Server)?;
         manifest::describe_environment(&mut record.manifest, first.instance.description().environment);
         let steps =
             subject::describe(record, experiment, targets.iter().map(|target| target.measured.clone()).collect());
@@ -177,6 +177,10 @@ impl Subject for UnderValgrind<'_> {
         let target = &mut self.targets[target];
         let block = target.block(number, work.piece.requests, self.stop);
         block.with_context(|| target.measured.steps[number].name.clone()).or_fault(Fault::Unreachable)
+    }
+
+    fn leave_out(&mut self, index: usize) -> bool {
+        !self.targets[self.steps[index][0]].measured.name.is_empty()
     }
 
     fn log_tail(&mut self, index: usize) -> String {

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow};
 use tlsdyno_base::exchange::Failure;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::interrupt;
 use tlsdyno_base::random::SplitMix64;
 use tlsdyno_base::url::Url;
+use tlsdyno_base::{ensure_fault, interrupt};
 use tlsdyno_record::model::without_secrets;
-use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice};
+use tlsdyno_record::store::{Block, Configuration, Journal, KindPart, Record, Role, Slice, Warning};
 use tlsdyno_runner::run::manifest;
 use tlsdyno_runner::run::observer::Observer;
 use tlsdyno_runner::run::runner::{self, Finished, Plan, SlicesOfRound, Subject};
@@ -19,7 +19,7 @@ use tlsdyno_runner::run::schedule::{Piece, Schedule, Work};
 use tlsdyno_runner::run::sliced::{Failed, TimeOfSlices};
 use tlsdyno_runner::run::warm_up::is_settled;
 
-use crate::file::{Cost, CostExperiment, Measure, resolved};
+use crate::file::{Cost, CostExperiment, Measure, Started, resolved};
 use crate::pilot::{SLOW, Target};
 use crate::server::Server;
 use crate::steps::Step;
@@ -65,14 +65,16 @@ impl<'a> Outside<'a> {
              that bans addresses for them may act",
         );
         let mut targets = Vec::new();
-        for (url, server) in servers(&experiment.cost, stop)? {
+        for (name, found) in servers(&experiment.cost, stop)? {
             // Only of the first server plain HTTP was named.
             let of_first = Cost {
                 plain_url: experiment.cost.plain_url.clone().filter(|_| targets.is_empty()),
                 ..experiment.cost.clone()
             };
-            targets.push(Target::of(&of_first, &url, server, stop, observer)?);
+            let target = found.and_then(|(url, server)| Target::of(&of_first, &url, server, stop, observer));
+            targets.extend(unless_left_out(&name, target, stop, record, observer)?);
         }
+        ensure_fault!(Server, !targets.is_empty(), "none of these servers can be measured");
         if targets.iter().any(|target| target.measured.is_seen() != targets[0].measured.is_seen()) {
             let error =
                 anyhow!("the CPU time of some of these servers is read here, of others it is not: measure each alone");
@@ -154,18 +156,47 @@ impl Outside<'_> {
     }
 }
 
-fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Vec<(Url, Server)>> {
-    let mut servers = Vec::new();
-    let mut started = Vec::new();
-    for command in cost.started() {
-        let name = || if command.name.is_empty() { "the server command".to_owned() } else { command.name.clone() };
-        let server = Server::started(&command).with_context(name)?;
-        started.push((Url::parse(&format!("https://{}/", server.address))?, server));
+/// Leaves out a server with a name that cannot be measured, with a warning, as of many stacks one may not work here. A
+/// server without a name is one of a few that a person has asked for.
+pub(crate) fn unless_left_out<T>(
+    name: &str,
+    started: Result<T>,
+    stop: &AtomicBool,
+    record: &mut Record,
+    observer: &mut dyn Observer,
+) -> Result<Option<T>> {
+    interrupt::before_measuring(stop, interrupt::check(stop))?;
+    match started {
+        Err(error) if !name.is_empty() => {
+            let what = format!("{name} was left out: {error:#}");
+            observer.warn(&what);
+            let remedy = format!("The others stand; start {name} alone, and read its error log");
+            record.warnings.push(Warning::new("left_out", what).with_remedy(remedy));
+            Ok(None)
+        }
+        started => started.map(Some),
     }
+}
+
+/// Servers with their names.
+type Servers = Vec<(String, Result<(Url, Server)>)>;
+
+fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Servers> {
+    let mut servers: Servers = Vec::new();
+    let start = |command: Started| {
+        let server = Server::started(&command).and_then(|server| {
+            let url = Url::parse(&format!("https://{}/", server.address))?;
+            Ok((url, server))
+        });
+        let is_named = !command.name.is_empty();
+        (command.name, if is_named { server } else { server.context("the server command") })
+    };
+    let started = cost.started().into_iter().map(start).collect::<Servers>();
     let first = Some((&cost.url, cost.pid)).filter(|(url, _)| !url.is_empty());
     let pids = cost.against_pid.iter().copied().map(Some).chain(iter::repeat(None));
     for (url, pid) in first.into_iter().chain(cost.against.iter().zip(pids)) {
-        servers.push((Url::parse(url)?, Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?));
+        let server = Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?;
+        servers.push((String::new(), Ok((Url::parse(url)?, server))));
     }
     // The first server stays the first.
     let at = if cost.url.is_empty() { 0 } else { servers.len() };
@@ -294,6 +325,10 @@ impl Subject for Outside<'_> {
             valid: true,
             ..Block::default()
         })
+    }
+
+    fn leave_out(&mut self, index: usize) -> bool {
+        !self.targets[self.steps[index][0]].measured.name.is_empty()
     }
 
     fn slices(
