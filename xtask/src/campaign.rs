@@ -2,6 +2,7 @@
 //! that was stopped goes on with the runs that are missing, on a CPU with the same features only.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -190,10 +191,11 @@ fn refuse_other_machine(records: &Path, new: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Half a file never has the name.
+/// Half a file never has the name. Whose home directory stacks were built in tells a reader nothing.
 fn write_whole(path: &Path, record: &Value) -> Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
-    serde_json::to_writer(&mut file, record)?;
+    let cache = std::env::var("HOME").unwrap_or_default() + "/.cache/";
+    file.write_all(record.to_string().replace(&cache, "~/.cache/").as_bytes())?;
     file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
     file.persist(path).with_context(|| format!("write {}", path.display()))?;
     Ok(())

@@ -5,6 +5,7 @@
 //! server of `tlsdyno cost`, of its time, memory or locks; in `<!-- results: shares FILE -->` a stage. A test holds
 //! all pages against their records.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -76,15 +77,16 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
     Ok(new + rest)
 }
 
+/// The part by which servers are ranked.
+const FULL: &str = "full handshake";
 /// What a table of sheets shows of CPU time: the head of each column, and the part.
-const PARTS: [(&str, &str); 7] = [
-    ("TCP", "accepting and closing"),
-    ("full handshake", "full handshake"),
+const PARTS: [(&str, &str); 6] = [
+    ("TCP, µs", "accepting and closing"),
+    ("full, µs", FULL),
     ("key agreement", "key agreement"),
     ("certificate and signature", "certificate and signature"),
-    ("resumed handshake", "resumed handshake"),
+    ("resumed, µs", "resumed handshake"),
     ("next request", "next request on the connection"),
-    ("hybrid for X25519", "X25519MLKEM768 in place of X25519"),
 ];
 /// The same of memory: where connections stay.
 const STATES: [(&str, &str); 2] = [("KiB, idle", "finished"), ("KiB, half open", "flight")];
@@ -95,8 +97,8 @@ const LOCKS: [(&str, &str); 3] = [
     ("write locks", "write_locks_count"),
 ];
 
-/// CPU time of the parts of a connection, memory and locks: a row for each server of a sheet, a column for what any of
-/// them has.
+/// CPU time of the parts of a connection, memory and locks: a row for each server of a sheet, the cheapest full handshake
+/// first, and a column for what any of them has.
 fn sheets(files: &str, folder: &Path) -> Result<String> {
     let mut names: Vec<String> = Vec::new();
     let mut columns: Vec<(&str, BTreeMap<String, String>)> = Vec::new();
@@ -105,19 +107,22 @@ fn sheets(files: &str, folder: &Path) -> Result<String> {
         let [cost, memory, locks] = ["cost", "memory", "locks"].map(|of| record[of]["servers"].as_array());
         let servers = cost.or(memory).or(locks).with_context(|| format!("{file} holds no sheets of servers"))?;
         let name = |server: &Value| {
-            let name = ["name", "server", "address"].into_iter().find_map(|of| server[of].as_str());
+            let name = ["name", "address"].into_iter().find_map(|of| server[of].as_str());
             name.unwrap_or_default().to_owned()
         };
-        for server in servers.iter().map(name) {
+        let of = |list: &Value, key: &str, is: &str| {
+            list.as_array().into_iter().flatten().find(|one| one[key] == is).cloned()
+        };
+        let full_ns = |server: &Value| of(&server["parts"], "part", FULL)?["cost_ns"]["value"].as_f64();
+        let mut ranked: Vec<&Value> = servers.iter().collect();
+        ranked.sort_by(|one, other| full_ns(one).partial_cmp(&full_ns(other)).unwrap_or(Ordering::Equal));
+        for server in ranked.into_iter().map(name) {
             if !names.contains(&server) {
                 names.push(server);
             }
         }
         let cells = |cell: &dyn Fn(&Value) -> Option<String>| -> BTreeMap<String, String> {
             servers.iter().filter_map(|server| Some((name(server), cell(server)?))).collect()
-        };
-        let of = |list: &Value, key: &str, is: &str| {
-            list.as_array().into_iter().flatten().find(|one| one[key] == is).cloned()
         };
         if cost.is_some() {
             let part = |is| cells(&|server| Some(in_units(&of(&server["parts"], "part", is)?["cost_ns"], 1000.0)));
@@ -131,7 +136,7 @@ fn sheets(files: &str, folder: &Path) -> Result<String> {
         }
     }
     columns.retain(|(_, cells)| !cells.is_empty());
-    let mut text = String::from("| server CPU, µs |");
+    let mut text = String::from("| stack |");
     columns.iter().try_for_each(|(head, _)| write!(text, " {head} |"))?;
     writeln!(text, "\n|---|{}", "---:|".repeat(columns.len()))?;
     for name in names {

@@ -83,7 +83,9 @@ pub fn json(command: &mut Command) -> Result<Value> {
     // 8: the numbers are not what was asked for, as where a dispatcher keeps no sessions. They say so.
     let (code, said) = (output.status.code(), String::from_utf8_lossy(&output.stderr));
     ensure!(matches!(code, Some(0 | 8)), "{command:?} ended with {}: {said}", output.status);
-    serde_json::from_slice(&output.stdout).with_context(|| format!("{command:?} printed no result"))
+    // What stands apart from a table comes behind it.
+    let first = serde_json::Deserializer::from_slice(&output.stdout).into_iter().next();
+    first.with_context(|| format!("{command:?} printed no result"))?.with_context(|| format!("read {command:?}"))
 }
 
 /// A built-in server on one CPU that serves this directory, and its address.

@@ -11,6 +11,7 @@ use tlsdyno_record::model::{self, WorkersModel};
 use tlsdyno_runner::kinds::AnyExperiment;
 use tlsdyno_runner::kinds::flags::{TimeArgs, rate, requests_each};
 use tlsdyno_runner::kinds::perform::OutputArgs;
+use tlsdyno_tls::Group;
 
 use crate::file::{CONNECTIONS_LEAST, Cost, CostExperiment, Measure, STATES, Started};
 
@@ -68,6 +69,9 @@ pub struct Args {
     /// below 30 or --quick
     #[arg(long, conflicts_with = "memory", help_heading = "Measuring")]
     locks: bool,
+    /// The only group to offer, where a part is not about another one [default: X25519, P-256 and P-384]
+    #[arg(long, value_name = "NAME", value_parser = choice(Group::ALL), help_heading = "Connections")]
+    group: Option<Group>,
     /// Another page of it, for example /large.bin: what a request of its size costs (several times)
     #[arg(long = "page", value_name = "PATH", help_heading = "Connections")]
     pages: Vec<String>,
@@ -154,6 +158,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         server_command: args.server_command.clone(),
         address: args.address.clone(),
         servers: args.further(),
+        group: args.group,
         pages: args.pages.clone(),
         plain_url: args.plain_url.clone(),
         rate_per_s: args.rate,

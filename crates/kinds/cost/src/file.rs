@@ -9,7 +9,7 @@ use tlsdyno_base::exchange::Reach;
 use tlsdyno_base::permission;
 use tlsdyno_base::url::Url;
 use tlsdyno_record::model::{self, CertificateKind, OnLoss, WorkersModel, without_secrets};
-use tlsdyno_tls::{Version, named};
+use tlsdyno_tls::{Group, Version, named};
 
 use crate::LABELS;
 use crate::steps::{Step, StepId};
@@ -74,6 +74,9 @@ pub struct Cost {
     /// Only the life of a connection is measured: no other choices, and no TLS 1.2 beside TLS 1.3.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub only_life: bool,
+    /// The only group that the client offers, where a step does not name another; `None`: X25519 first, as browsers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
     /// Paths of further pages of the server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pages: Vec<String>,

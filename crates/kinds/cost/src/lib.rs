@@ -97,10 +97,43 @@ pub struct Measured {
     pub certificate: Option<Certificate>,
 }
 
-impl Measured {
+/// What is told of a server, whatever is measured of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Identity {
+    /// `A`, `B` and so on, in the order of the servers.
+    pub label: &'static str,
+    pub address: String,
+    /// What it is called in place of its address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its version and that of its library, as it says.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    pub command: String,
+    pub negotiated: String,
+    /// Connections that the server does not take, with the reason.
+    pub refused: Vec<(String, String)>,
+}
+
+impl Identity {
     /// Its name, or where it listens.
     pub fn called(&self) -> &str {
         if self.name.is_empty() { &self.address } else { &self.name }
+    }
+}
+
+impl Measured {
+    /// The server with this number.
+    pub(crate) fn identity(&self, number: usize) -> Identity {
+        Identity {
+            label: &LABELS[number..=number],
+            address: self.address.clone(),
+            name: self.name.clone(),
+            about: self.about.clone(),
+            command: self.command.clone(),
+            negotiated: self.negotiated.clone(),
+            refused: self.refused.clone(),
+        }
     }
 
     /// Its CPU time is read.

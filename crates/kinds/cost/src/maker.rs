@@ -94,7 +94,10 @@ impl Maker {
         };
         let configs = |step: &StepId| {
             let (alpn, client_certificate) = (cost.alpn.clone(), certificate.clone());
-            let settings = Settings { alpn, client_certificate, ..step.settings(&url.host, usual) };
+            let mut settings = Settings { alpn, client_certificate, ..step.settings(&url.host, usual) };
+            if let Some(group) = cost.group.filter(|_| step.group.is_none()) {
+                settings.groups = vec![group];
+            }
             let of_session = Settings { lack: None, ..settings.clone() };
             Ok([Arc::new(Config::new(settings)?), Arc::new(Config::new(of_session)?)])
         };

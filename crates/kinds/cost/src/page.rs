@@ -35,7 +35,7 @@ pub fn document(record: &Record, summary: &CostSummary) -> Document {
     sections.extend(summary.servers.iter().map(|server| steps(summary, server)));
     sections.extend(summary.servers.iter().filter_map(|server| certificate(summary, server)));
     match summary.servers.as_slice() {
-        [first, second] if first.refused == second.refused => {
+        [first, second] if first.identity.refused == second.identity.refused => {
             sections.push(refused(first, "What neither server takes"))
         }
         servers => {
@@ -53,7 +53,7 @@ pub fn answer(summary: &CostSummary) -> String {
     let mut said: Vec<String> = Vec::new();
     match summary.servers.as_slice() {
         [first, second] => {
-            let of = |server: &ServerCost| format!("{} ({})", which(server), server.negotiated);
+            let of = |server: &ServerCost| format!("{} ({})", which(server), server.identity.negotiated);
             said.push(format!("{} beside {}.", of(first), of(second)));
             for part in [FULL, RESUMED, PartId::stretch(Stretch::Signature)] {
                 let difference = summary.differences.iter().find(|of| of.id == part);
@@ -74,9 +74,9 @@ fn told(of: &Estimate) -> String {
 }
 
 fn which(server: &ServerCost) -> String {
-    match server.name.as_str() {
-        "" => format!("{} at {}", server.label, server.address),
-        name => format!("{}, {name}", server.label),
+    match server.identity.name.as_str() {
+        "" => format!("{} at {}", server.identity.label, server.identity.address),
+        name => format!("{}, {name}", server.identity.label),
     }
 }
 
@@ -120,13 +120,13 @@ fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost
     let more = difference.cost_ns;
     let less = Estimate { value: -more.value, low: -more.high, high: -more.low };
     match difference.direction {
-        Direction::Bigger => format!("{}'s {part} costs {} more than {}'s.", second.label, told(&more), first.label),
+        Direction::Bigger => format!("{}'s {part} costs {} more than {}'s.", second.identity.label, told(&more), first.identity.label),
         Direction::Smaller => {
-            format!("{}'s {part} costs {} less than {}'s.", second.label, told(&less), first.label)
+            format!("{}'s {part} costs {} less than {}'s.", second.identity.label, told(&less), first.identity.label)
         }
         Direction::Undecided => {
             let told = if more.has_interval() {
-                format!(": {} µs more in {}", more.ends(format_micros), second.label)
+                format!(": {} µs more in {}", more.ends(format_micros), second.identity.label)
             } else {
                 String::new()
             };
@@ -141,8 +141,8 @@ fn beside_others(summary: &CostSummary, first: &ServerCost) -> Option<String> {
     let in_direction = |(direction, words): (Direction, &str)| {
         let line = |of: &&PartDifference| of.id == FULL && of.direction == direction;
         let name = |label: &'static str| {
-            let of = summary.servers.iter().find(|of| of.label == label && !of.name.is_empty());
-            of.map_or(label, |of| of.name.as_str())
+            let of = summary.servers.iter().find(|of| of.identity.label == label && !of.identity.name.is_empty());
+            of.map_or(label, |of| of.identity.name.as_str())
         };
         let server = |of: &PartDifference| format!("{} {}", name(of.server), told(&of.cost_ns));
         let servers: Vec<String> = summary.differences.iter().filter(line).map(server).collect();
@@ -150,7 +150,7 @@ fn beside_others(summary: &CostSummary, first: &ServerCost) -> Option<String> {
     };
     let all = [(Direction::Smaller, "less"), (Direction::Bigger, "more"), (Direction::Undecided, "not told apart")];
     let others: Vec<String> = all.into_iter().filter_map(in_direction).collect();
-    let own = format!("A full handshake costs {} ({}) {full}", which(first), first.negotiated);
+    let own = format!("A full handshake costs {} ({}) {full}", which(first), first.identity.negotiated);
     Some(format!("{own}; beside that {}.", others.join("; ")))
 }
 
@@ -182,10 +182,10 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
             // A part below zero has no width; its number is in the table.
             let end = start + part.cost_ns.value.max(0.0) / 1e3;
             rows.push(json!({
-                "server": format!("{} {}", server.label, server.called()), "part": part.id, "start": start, "end": end,
+                "server": format!("{} {}", server.identity.label, server.identity.called()), "part": part.id, "start": start, "end": end,
                 "cost": told(&part.cost_ns),
             }));
-            words.push(format!("{}: {} {}", server.label, part.id, told(&part.cost_ns)));
+            words.push(format!("{}: {} {}", server.identity.label, part.id, told(&part.cost_ns)));
             let name = part.id.to_string();
             if !parts.contains(&name) {
                 parts.push(name);
@@ -271,17 +271,17 @@ fn overview(summary: &CostSummary) -> Section {
         ("resumed", RESUMED),
         ("next request", PartId::Next(None, String::new())),
     ];
-    let server = |server: &ServerCost| format!("{} {}", server.label, server.called());
+    let server = |server: &ServerCost| format!("{} {}", server.identity.label, server.identity.called());
     let mut rows = Rows::new(&summary.servers).words("server", server);
     for (name, part) in main {
         rows = rows.estimate(name, format_micros, move |server| Some(server.part(&part)?.cost_ns));
     }
     let name = |server: &ServerCost| {
-        let what = if server.about.is_empty() { &server.command } else { &server.about };
-        format!("{}: {what} · {}", server.label, server.negotiated)
+        let what = if server.identity.about.is_empty() { &server.identity.command } else { &server.identity.about };
+        format!("{}: {what} · {}", server.identity.label, server.identity.negotiated)
     };
     // Of another version or suite each part does another work.
-    let is_like = |server: &ServerCost| server.negotiated == summary.servers[0].negotiated;
+    let is_like = |server: &ServerCost| server.identity.negotiated == summary.servers[0].identity.negotiated;
     let unlike = "Not all negotiated the same, so that rows do not compare libraries alone.".to_owned();
     let unlike = (!summary.servers.iter().all(is_like)).then_some(unlike);
     let title = format!("What handshakes cost each server, {}", unit(&summary.servers[0]));
@@ -290,7 +290,7 @@ fn overview(summary: &CostSummary) -> Section {
 
 /// A server beside the first.
 fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
-    let (first, label) = (&summary.servers[0], server.label);
+    let (first, label) = (&summary.servers[0], server.identity.label);
     let verdict = |part: &PartDifference| match part.direction {
         Direction::Bigger => format!("dearer in {label}"),
         Direction::Smaller => format!("cheaper in {label}"),
@@ -299,13 +299,13 @@ fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
     let differences = || summary.differences.iter().filter(|of| of.server == label);
     let rows = Rows::new(differences())
         .words("part", |part| part.id.to_string())
-        .estimate(format!("{}, {}", first.label, unit(first)), format_micros, |of| Some(of.first_ns))
+        .estimate(format!("{}, {}", first.identity.label, unit(first)), format_micros, |of| Some(of.first_ns))
         .estimate(format!("{label}, {}", unit(server)), format_micros, |of| Some(of.second_ns))
-        .estimate(format!("{label} − {}", first.label), format_micros, |of| Some(of.cost_ns))
+        .estimate(format!("{label} − {}", first.identity.label), format_micros, |of| Some(of.cost_ns))
         .words("", verdict)
         .toned(Tone::Muted, |of| of.direction == Direction::Undecided)
         .headed(|part| Some(heading(part.kind)));
-    let name = |server: &ServerCost| format!("{}: {} · {}", server.label, server.called(), server.negotiated);
+    let name = |server: &ServerCost| format!("{}: {} · {}", server.identity.label, server.identity.called(), server.identity.negotiated);
     // What comes before TLS is the control of what is told of TLS.
     let accepting = PartId::stretch(Stretch::Accepting);
     let is_apart = |of: &PartDifference| of.id == accepting && of.direction != Direction::Undecided;
@@ -314,14 +314,14 @@ fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
     });
     let title = match summary.servers.len() {
         2 => "Side by side".to_owned(),
-        _ if server.name.is_empty() => format!("{label} beside {}", first.label),
-        _ => format!("{} beside {}", server.name, first.called()),
+        _ if server.identity.name.is_empty() => format!("{label} beside {}", first.identity.label),
+        _ => format!("{} beside {}", server.identity.name, first.identity.called()),
     };
     Section::titled("parts", title).rows(rows).notes([first, server].map(name).into_iter().chain(control))
 }
 
 fn of_server(summary: &CostSummary, server: &ServerCost) -> String {
-    if summary.servers.len() == 1 { String::new() } else { format!(", {}", server.label) }
+    if summary.servers.len() == 1 { String::new() } else { format!(", {}", server.identity.label) }
 }
 
 fn steps(summary: &CostSummary, server: &ServerCost) -> Section {
@@ -361,12 +361,12 @@ fn certificate(summary: &CostSummary, server: &ServerCost) -> Option<Section> {
 }
 
 fn refused(server: &ServerCost, title: &str) -> Section {
-    if server.refused.is_empty() {
+    if server.identity.refused.is_empty() {
         return Section::default();
     }
     // One line for each reason.
     let mut facts: Vec<(String, String)> = Vec::new();
-    for (step, why) in &server.refused {
+    for (step, why) in &server.identity.refused {
         match facts.iter_mut().find(|(_, other)| other == why) {
             Some((steps, _)) => steps.push_str(&format!("; {step}")),
             None => facts.push((step.clone(), why.clone())),

@@ -12,7 +12,7 @@ use tlsdyno_base::url::Url;
 use tlsdyno_record::model::CertificateKind;
 use tlsdyno_runner::run::observer::Observer;
 use tlsdyno_servers::forwarder;
-use tlsdyno_tls::{Error as TlsError, Group, Handshake, Signer, Suite, Version};
+use tlsdyno_tls::{Error as TlsError, Group, Handshake, Lack, Signer, Suite, Version};
 use tlsdyno_traffic::network::certificate::Certificate;
 
 use crate::Measured;
@@ -200,6 +200,8 @@ impl Taken {
     ) -> Result<()> {
         all.retain(|step| !cost.no_request || step.id.reach != Reach::Answered);
         all.retain(|step| !cost.only_life || step.is_of_life(self.version));
+        // The share without a secret is of X25519, and tells nothing of another group.
+        all.retain(|step| step.id.lack != Some(Lack::Secret) || cost.group.is_none_or(|group| group == Group::X25519));
         all.retain(|step| step.id.suite.is_none_or(|suite| !self.usual.contains(&suite)));
         let mut maker = Maker::new(cost, url, address, all.iter().map(|step| &step.id), &self.usual)?;
         // One line tells of a version that the server does not speak.

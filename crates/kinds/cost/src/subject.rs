@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
+use itertools::Itertools as _;
 use tlsdyno_base::exchange::Failure;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::random::SplitMix64;
@@ -266,7 +267,8 @@ pub(crate) fn describe(
             numbers.push([number, index]);
         }
     }
-    let of = |text: fn(&Measured) -> &str| servers.iter().map(text).collect::<Vec<_>>().join(" | ");
+    // What all have alike is told once.
+    let of = |text: fn(&Measured) -> &str| servers.iter().map(text).dedup().collect::<Vec<_>>().join(" | ");
     let manifest = &mut record.manifest;
     manifest.server_name = of(|server| &server.command);
     manifest.cpu_accounting = of(|server| &server.accounting);

@@ -14,7 +14,7 @@ use crate::part_id::PartId;
 use crate::parts::{self, Part, PartCost};
 use crate::side_by_side::{self, PartDifference};
 use crate::sum::Seen;
-use crate::{CostRecord, LABELS, Measured};
+use crate::{CostRecord, Identity, Measured};
 
 /// Name of the cost where the server's CPU time is read.
 const CPU: &str = "server CPU";
@@ -39,17 +39,8 @@ pub struct CostSummary {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCost {
-    /// `A`, `B` and so on, in the order of the servers.
-    pub label: &'static str,
-    pub address: String,
-    /// What it is called in place of its address.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Its version and that of its library, as it says.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub about: String,
-    pub command: String,
-    pub negotiated: String,
+    #[serde(flatten)]
+    pub identity: Identity,
     #[serde(skip)]
     pub version: Option<Version>,
     /// What is told of connections: `server CPU`, or `client's wait` where the CPU time of the server is not read.
@@ -60,8 +51,6 @@ pub struct ServerCost {
     /// Parts whose steps the server takes, but which had no turn in the same round.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmeasured: Vec<PartId>,
-    /// Steps that the server does not take, with the reason.
-    pub refused: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
 }
@@ -93,7 +82,7 @@ impl CostSummary {
         let parts = parts::decomposed(&seen, rows);
         let server = |number: usize| {
             let first = seen[..number].iter().map(|(of, _)| of.steps.len()).sum();
-            ServerCost::of(&LABELS[number..=number], seen[number], &parts[number], &rounds, first)
+            ServerCost::of(of.servers[number].identity(number), seen[number], &parts[number], &rounds, first)
         };
         let servers = (0..seen.len()).map(server).collect();
         let differences = side_by_side::differences(&seen, &parts, rows);
@@ -110,7 +99,7 @@ impl CostSummary {
 
 impl ServerCost {
     fn of(
-        label: &'static str,
+        identity: Identity,
         (measured, columns): Seen<'_>,
         parts: &[Part],
         rounds: &Rounds<'_>,
@@ -127,25 +116,14 @@ impl ServerCost {
         // Of a run that was short or stopped early some steps have no slice.
         let steps = columns.iter().enumerate().map(step).filter(|of| of.cost_ns.value.is_finite());
         ServerCost {
-            label,
-            address: measured.address.clone(),
-            name: measured.name.clone(),
-            about: measured.about.clone(),
-            command: measured.command.clone(),
-            negotiated: measured.negotiated.clone(),
+            identity,
             version: measured.version(),
             cost: if measured.is_seen() { CPU } else { WAIT },
             steps: steps.collect(),
             parts: parts::costs((measured, columns), parts, rows),
             unmeasured: parts::unmeasured((measured, columns), parts, rows),
-            refused: measured.refused.clone(),
             certificate: measured.certificate.clone(),
         }
-    }
-
-    /// Its name, or where it listens.
-    pub fn called(&self) -> &str {
-        if self.name.is_empty() { &self.address } else { &self.name }
     }
 
     /// The costs are CPU time of the server, not the client's wait.

@@ -132,14 +132,18 @@ impl StacksExperiment {
 
     /// For each certificate all that can stand in one table, and each group that cannot; with a name for its report.
     fn runs(&self, ready: &[Ready]) -> Result<Vec<(String, CostExperiment)>> {
-        let mut tables: BTreeMap<Option<&str>, Vec<&Ready>> = BTreeMap::new();
-        ready.iter().for_each(|one| tables.entry(one.server.apart.as_deref()).or_default().push(one));
+        let mut tables: BTreeMap<Option<String>, Vec<&Ready>> = BTreeMap::new();
+        for one in ready {
+            let group = one.server.group.filter(|group| Some(*group) != self.cost.group);
+            let of_group = group.map(|group| format!("agrees on keys by {group} alone"));
+            tables.entry(one.server.apart.clone().or(of_group)).or_default().push(one);
+        }
         let records = (self.stacks.certificates.len() * ready.len()) as f64;
         let mut runs = Vec::new();
         for (&kind, (number, (apart, stacks))) in
             self.stacks.certificates.iter().flat_map(|kind| tables.iter().enumerate().map(move |table| (kind, table)))
         {
-            let why = apart.map_or(String::new(), |why| format!(" (apart, because it {why})"));
+            let why = apart.as_ref().map_or(String::new(), |why| format!(" (apart, because it {why})"));
             let question = format!("{} Certificate: {kind}{why}", self.question);
             let servers = stacks.iter().map(|one| one.started(kind)).collect::<Result<_>>()?;
             let cost = Cost { servers, ..self.cost.clone() };

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_runner::kinds::files::{self, RECIPES};
 use tlsdyno_servers::programs;
+use tlsdyno_tls::Group;
 
 use super::home;
 use super::source::Source;
@@ -68,6 +69,8 @@ pub struct Serving {
     pub version: String,
     /// Why it cannot stand in a table beside others, for example for want of TLS 1.3.
     pub apart: Option<String>,
+    /// The only group that it takes, of those that all others take. It stands apart where another is measured.
+    pub group: Option<Group>,
 }
 
 /// Whether a stack can be measured.

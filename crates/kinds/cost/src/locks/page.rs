@@ -17,15 +17,15 @@ pub fn document(record: &Record, summary: &LocksSummary) -> Document {
     let servers = &summary.servers;
     let mut sections = vec![overview(servers)];
     for server in servers {
-        let of = if servers.len() == 1 { String::new() } else { format!(", {}", server.label) };
+        let of = if servers.len() == 1 { String::new() } else { format!(", {}", server.identity.label) };
         sections.push(owners(server, &of));
         for (number, step) in server.steps.iter().enumerate() {
             let medium = if number == 0 { Medium::Everywhere } else { Medium::Page };
             sections.push(sites(step, &of).on(medium));
         }
-        if !server.refused.is_empty() {
+        if !server.identity.refused.is_empty() {
             let title = format!("What this server does not take{of}");
-            sections.push(Section::titled("refused", title).with(Content::Facts(server.refused.clone())));
+            sections.push(Section::titled("refused", title).with(Content::Facts(server.identity.refused.clone())));
         }
     }
     sections.push(circumstances::warnings_of(&summary.warnings));
@@ -40,9 +40,9 @@ pub fn answer(summary: &LocksSummary) -> String {
         Some(format!(
             "{}, {} ({}): a connection with a {} executes {} locked instructions, and takes {} read locks, {} write \
              locks and {} mutexes.",
-            server.label,
-            server.server,
-            server.negotiated,
+            server.identity.label,
+            server.identity.called(),
+            server.identity.negotiated,
             step.step.replacen(", one request", " and one request", 1),
             told(instructions),
             told(read),
@@ -81,7 +81,7 @@ fn overview(servers: &[ServerLocks]) -> Section {
     let thousands = |of: &(&ServerLocks, &StepLocks)| format_quantity(of.1.instructions_count.value / 1e3);
     let rows = rows.number("thousand instructions", thousands);
     let is_one = servers.len() == 1;
-    let name = |server: &ServerLocks| format!("{} · {} · {}", server.label, server.server, server.negotiated);
+    let name = |server: &ServerLocks| format!("{} · {} · {}", server.identity.label, server.identity.called(), server.identity.negotiated);
     let rows = rows.headed(|(server, _)| (!is_one).then(|| name(server)));
     let note = "Without brackets: equal in both differences, exact. With: the lesser and the greater. One that was \
                 counted once says so.";

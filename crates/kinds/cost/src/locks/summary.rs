@@ -9,7 +9,7 @@ use tlsdyno_base::exchange::Reach;
 use tlsdyno_record::store::{Block, LockOperation, LockSite, Record, Warning};
 
 use crate::steps::StepId;
-use crate::{CostRecord, LABELS, Measured};
+use crate::{CostRecord, Identity, Measured};
 
 /// The beginnings of the names of files that are TLS libraries.
 const TLS_LIBRARIES: &str = "libssl libcrypto libgnutls libnettle libhogweed libgmp libtasn1 libp11-kit libnss3 \
@@ -54,15 +54,9 @@ pub struct LocksSummary {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerLocks {
-    /// `A`, `B` and so on, in the order of the servers.
-    pub label: &'static str,
-    /// Its name, or where it listens.
-    pub server: String,
-    pub command: String,
-    pub negotiated: String,
+    #[serde(flatten)]
+    pub identity: Identity,
     pub steps: Vec<StepLocks>,
-    /// Connections that the server does not take, with the reason.
-    pub refused: Vec<(String, String)>,
 }
 
 /// Of one kind of connection.
@@ -169,14 +163,7 @@ impl LocksSummary {
         let server = |(number, measured): (usize, &Measured)| {
             let own: Vec<usize> = configuration.by_ref().take(measured.steps.len()).collect();
             let steps = measured.steps.iter().zip(own).filter_map(|(step, at)| StepLocks::of(record, at, &step.id));
-            ServerLocks {
-                label: &LABELS[number..=number],
-                server: measured.called().to_owned(),
-                command: measured.command.clone(),
-                negotiated: measured.negotiated.clone(),
-                steps: steps.collect(),
-                refused: measured.refused.clone(),
-            }
+            ServerLocks { identity: measured.identity(number), steps: steps.collect() }
         };
         let servers = of.servers.iter().enumerate().map(server).collect();
         let rounds = record.blocks.iter().map(|block| block.round + 1).max().unwrap_or(0);

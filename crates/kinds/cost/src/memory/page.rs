@@ -11,14 +11,14 @@ use tlsdyno_runner::report::document::{Chart, Content, Document, Medium, Method,
 
 use super::summary::{MemorySummary, ServerMemory, StateMemory, series_of};
 use super::words;
-use crate::CostRecord;
+use crate::{CostRecord, Identity};
 
 const CHART_HEIGHT: usize = 260;
 
 pub fn document(record: &Record, summary: &MemorySummary) -> Document {
-    let refused = summary.servers.iter().filter(|server| !server.refused.is_empty()).map(|server| {
-        let title = format!("What {} does not take", server.label);
-        Section::titled("refused", title).with(Content::Facts(server.refused.clone()))
+    let refused = summary.servers.iter().filter(|server| !server.identity.refused.is_empty()).map(|server| {
+        let title = format!("What {} does not take", server.identity.label);
+        Section::titled("refused", title).with(Content::Facts(server.identity.refused.clone()))
     });
     let mut sections = vec![Section::default().charts(chart(record, summary)), states(summary)];
     sections.extend(refused);
@@ -31,7 +31,7 @@ pub fn answer(summary: &MemorySummary) -> String {
     let told = |state: Reach| {
         let of = |server: &ServerMemory| {
             let told = in_words(server.state(state)?);
-            Some(if summary.servers.len() == 1 { told } else { format!("{} {told}", server.server) })
+            Some(if summary.servers.len() == 1 { told } else { format!("{} {told}", server.identity.called()) })
         };
         let servers: Vec<String> = summary.servers.iter().filter_map(of).collect();
         (!servers.is_empty()).then(|| format!("{}: {}", words(state), servers.join(", ")))
@@ -75,9 +75,10 @@ fn states(summary: &MemorySummary) -> Section {
         .headed(|of| several.then(|| of.server.clone()));
     let name = |server: &ServerMemory| {
         let keys: Vec<String> = server.keys.iter().map(ToString::to_string).collect();
-        let parts = [server.server.clone(), server.negotiated.clone(), keys.join(", "), server.command.clone()];
+        let Identity { negotiated, command, .. } = server.identity.clone();
+        let parts = [server.identity.called().to_owned(), negotiated, keys.join(", "), command];
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        format!("{}: {}", server.label, parts.join(" · "))
+        format!("{}: {}", server.identity.label, parts.join(" · "))
     };
     let undecided = summary.servers.iter().flat_map(|server| &server.states).any(|state| !state.is_known());
     let undecided = undecided.then(|| {
@@ -98,7 +99,7 @@ fn chart(record: &Record, summary: &MemorySummary) -> Option<Chart> {
     for (configuration, (server, step)) in steps.enumerate() {
         let name = match servers.len() {
             1 => words(step.id.reach).to_owned(),
-            _ => format!("{}: {}", server.server, words(step.id.reach)),
+            _ => format!("{}: {}", server.identity.called(), words(step.id.reach)),
         };
         for block in series_of(record, configuration) {
             let line = format!("{configuration}.{}", block.round);

@@ -12,7 +12,7 @@ use tlsdyno_record::store::{Block, MemoryPoint, Record, Warning};
 use tlsdyno_stats::slope::{self, Point};
 
 use super::{counting, words};
-use crate::{CostRecord, LABELS, Measured};
+use crate::{CostRecord, Identity, Measured};
 
 /// A rise whose halves differ by more than this part is told to be uneven.
 const UNEVEN: f64 = 0.1;
@@ -28,17 +28,11 @@ pub struct MemorySummary {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerMemory {
-    /// `A`, `B` and so on, in the order of the servers.
-    pub label: &'static str,
-    /// Its name, or where it listens.
-    pub server: String,
-    pub command: String,
-    pub negotiated: String,
+    #[serde(flatten)]
+    pub identity: Identity,
     /// Keys of its certificates, that of these connections first.
     pub keys: Vec<CertificateKind>,
     pub states: Vec<StateMemory>,
-    /// States that the server does not take, with the reason.
-    pub refused: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -70,7 +64,7 @@ impl MemorySummary {
         let of = record.kind_part.understood::<CostRecord>()?;
         let (mut first, mut servers) = (0, Vec::<ServerMemory>::new());
         for (number, measured) in of.servers.iter().enumerate() {
-            let mut server = ServerMemory::of(&LABELS[number..=number], measured, record, first);
+            let mut server = ServerMemory::of(measured.identity(number), measured, record, first);
             for state in &mut server.states {
                 let others = servers.first().map_or(&[][..], |of| &of.states);
                 let same = others.iter().find(|other| other.state == state.state);
@@ -99,19 +93,11 @@ pub(super) fn series_of(record: &Record, configuration: usize) -> impl Iterator<
 
 impl ServerMemory {
     /// `first`: index of its first configuration.
-    fn of(label: &'static str, measured: &Measured, record: &Record, first: usize) -> ServerMemory {
-        let called = format!("{label}: {}", measured.called());
+    fn of(identity: Identity, measured: &Measured, record: &Record, first: usize) -> ServerMemory {
+        let called = format!("{}: {}", identity.label, identity.called());
         let state = |(index, reach): (usize, Reach)| StateMemory::of(&called, reach, record, first + index);
         let states = measured.steps.iter().map(|step| step.id.reach).enumerate().filter_map(state).collect();
-        ServerMemory {
-            label,
-            server: measured.called().to_owned(),
-            command: measured.command.clone(),
-            negotiated: measured.negotiated.clone(),
-            keys: measured.keys.clone(),
-            states,
-            refused: measured.refused.clone(),
-        }
+        ServerMemory { identity, keys: measured.keys.clone(), states }
     }
 
     pub fn state(&self, state: Reach) -> Option<&StateMemory> {
