@@ -4,7 +4,7 @@ CARGO ?= cargo
 TARGET = $(or $(CARGO_TARGET_DIR),./target)
 TLSDYNO = $(TARGET)/release/tlsdyno
 # The core and its satellites; each is a package with a program of its name.
-PROGRAMS = tlsdyno tlsdyno-cryptoserver tlsdyno-dispatch tlsdyno-lab tlsdyno-probe tlsdyno-sizes
+PROGRAMS = tlsdyno tlsdyno-cryptoserver tlsdyno-dispatch tlsdyno-lab tlsdyno-probe tlsdyno-sizes tlsdyno-top
 PACKAGES = $(addprefix -p ,$(PROGRAMS))
 
 .PHONY: demo test check build install packages bench results papers clean

@@ -196,6 +196,23 @@ pub fn is_shared(wanted: &SocketAddr, pids: &[u32]) -> bool {
     sockets.iter().any(|(inode, address)| serves(address, wanted) && !own.contains(inode))
 }
 
+/// Where each of these processes listens, in its own network namespace; those that listen nowhere, or whose descriptors
+/// cannot be read, are left out.
+pub fn of_each(pids: &[u32]) -> Vec<(u32, BTreeSet<SocketAddr>)> {
+    let mut tables = ListeningTables::default();
+    let mut addresses = |pid: u32| {
+        let inodes = socket_inodes(pid);
+        // Most processes have no sockets at all.
+        if inodes.is_empty() {
+            return BTreeSet::new();
+        }
+        let table = tables.sockets_of(pid);
+        inodes.iter().filter_map(|inode| table.get(inode).copied()).collect()
+    };
+    let each = pids.iter().map(|&pid| (pid, addresses(pid)));
+    each.filter(|(_, addresses)| !addresses.is_empty()).collect()
+}
+
 /// Those of these processes that listen where `wanted` points, or anywhere: a worker does, the loader of a cache or a
 /// program that writes a log does not.
 pub fn listeners(pids: &[u32], wanted: Option<&SocketAddr>) -> Vec<u32> {
@@ -269,6 +286,8 @@ mod tests {
         let address = loopback.local_addr().unwrap();
         assert!(is_shared(&address, &[]) && !is_shared(&address, &[std::process::id()]));
         assert!(owners(&address)[0].starts_with(&std::process::id().to_string()));
+        let each = of_each(&[std::process::id(), u32::MAX]);
+        assert!(each.len() == 1 && each[0].1.contains(&address), "{each:?}");
     }
 
     #[test]

@@ -32,8 +32,10 @@ const SHARED: [(&str, &str); 10] = [
 ];
 /// What a library that is part of a program leaves in it. The first that is found counts: BoringSSL and AWS-LC say that
 /// they are compatible with OpenSSL, and rustls has one of several libraries below it.
-const INSIDE: [(&str, &str); 8] = [
+const INSIDE: [(&str, &str); 9] = [
     ("rustls-0.", "rustls"),
+    // In mangled names, where its sources lay elsewhere than in cargo's registry.
+    ("6rustls6server", "rustls"),
     ("(compatible; BoringSSL)", "BoringSSL"),
     ("(compatible; AWS-LC", "AWS-LC"),
     ("AWS-LC", "AWS-LC"),
@@ -78,11 +80,16 @@ fn name(pid: u32, libraries: &[MappedLibrary]) -> String {
     let program = PathBuf::from(format!("/proc/{pid}/exe"));
     let files = [program].into_iter().chain(libraries.iter().map(|library| library.path.clone()));
     let mut inside = files.filter_map(|path| {
-        let what = inside(&fs::read(&path).ok()?)?;
+        let what = inside_file(&path)?;
         let path = fs::read_link(&path).unwrap_or(path);
         Some(format!("it uses {what}, which is part of {}", path.display()))
     });
     inside.next().unwrap_or_else(|| "what does its TLS is not known".to_owned())
+}
+
+/// The TLS library that is, or is part of, this program or library, as it calls itself: `OpenSSL 3.0.19`.
+pub fn inside_file(path: &Path) -> Option<String> {
+    inside(&fs::read(path).ok()?)
 }
 
 /// The TLS library that is part of a program or library of these bytes.
@@ -99,7 +106,7 @@ fn inside(bytes: &[u8]) -> Option<String> {
 /// `OpenSSL 3.0.19`: its version stands with a date behind it.
 fn openssl_inside(bytes: &[u8]) -> Option<String> {
     let version = |text: String| {
-        let mut words = text.split(' ').skip(1);
+        let mut words = text.split_ascii_whitespace().skip(1);
         let number = words.next().filter(|number| number.starts_with(|first: char| first.is_ascii_digit()))?;
         let is_dated = words.next()?.parse::<u8>().is_ok() && words.next()?.len() == 3;
         is_dated.then(|| format!("OpenSSL {number}"))
@@ -118,6 +125,7 @@ mod tests {
     fn what_is_part_of_a_program_is_named() {
         let library_in = |text: &str| inside(format!("\x7fELF…\0{text}\0").as_bytes());
         assert_eq!(library_in("OpenSSL 3.0.19 27 Jan 2026").as_deref(), Some("OpenSSL 3.0.19"));
+        assert_eq!(library_in("OpenSSL 1.1.1w  11 Sep 2023").as_deref(), Some("OpenSSL 1.1.1w"));
         assert_eq!(library_in("OpenSSL 1.1.1 (compatible; BoringSSL)").as_deref(), Some("BoringSSL"));
         assert_eq!(library_in("OpenSSL 1.1.1 (compatible; AWS-LC 1.61.4)").as_deref(), Some("AWS-LC"));
         assert_eq!(library_in("AWS-LC\0…/rustls-0.23.46/src/server/hs.rs").as_deref(), Some("rustls"));

@@ -32,6 +32,7 @@ pub const SATELLITES: &[Satellite] = &[
     Satellite { file: "tlsdyno-lab", commands: LAB, kinds: &["primitives", "probe", "stacks"] },
     Satellite { file: "tlsdyno-probe", commands: PROBE, kinds: &[] },
     Satellite { file: "tlsdyno-sizes", commands: SIZES, kinds: &["cluster", "array"] },
+    Satellite { file: "tlsdyno-top", commands: TOP, kinds: &[] },
 ];
 
 const CRYPTOSERVER: Commands = &[(
@@ -61,6 +62,8 @@ const SIZES: Commands = &[
     ("array", "How many proxies a site needs at its reuse: throughput, half serving points, CPU of each machine"),
     ("plan", "How many machines carry a site, from measured costs, and how long its visitors wait"),
 ];
+
+const TOP: Commands = &[("top", "What TLS costs the servers that run now, live, with nothing loaded into them")];
 
 impl Satellite {
     /// The path of its program.

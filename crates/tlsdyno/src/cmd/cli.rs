@@ -14,8 +14,7 @@ use crate::kinds::KINDS;
 use crate::satellites;
 
 /// What tlsdyno is, for the help and the man page.
-const ABOUT: &str = "A dynamometer for TLS web servers: what each TLS component costs the real server, and what each \
-                     remedy would buy";
+const ABOUT: &str = "A dynamometer for TLS web servers: what each part of TLS costs, and what each remedy would buy";
 
 /// All subcommands, in the order of the help.
 fn subcommands() -> Vec<Subcommand> {
@@ -87,6 +86,7 @@ pub(super) mod tests {
             tlsdyno_lab::program(),
             tlsdyno_probe::program(),
             tlsdyno_sizes::program(),
+            tlsdyno_top::program(),
         ]
     }
 

@@ -17,7 +17,7 @@ pub const BELOW: Below = &[
 
 /// Commands by what a person wants to do.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("What does TLS cost a server", &["ablate", "advise", "cost", "profile", "run", "stacks"]),
+    ("What does TLS cost a server", &["ablate", "advise", "cost", "top", "profile", "run", "stacks"]),
     ("Load a server", &["load", "reuse", "compare", "trace", "serve"]),
     ("Several machines", &["cluster", "array", "plan", "worker"]),
     ("In production", &["dispatch", "cryptoserver", "probe"]),

@@ -158,7 +158,7 @@ pub fn measured(output: &Output) -> Value {
 
 /// What the first run prints that is complete, of `seconds`, four times or 16 times as many: a busy machine does too
 /// little in a short time.
-pub fn given_time(seconds: u32, run: impl Fn(&str) -> Value, is_complete: impl Fn(&Value) -> bool) -> Value {
+pub fn given_time<T>(seconds: u32, run: impl Fn(&str) -> T, is_complete: impl Fn(&T) -> bool) -> T {
     let mut printed = [1, 4, 16].into_iter().map(|times| run(&(times * seconds).to_string()));
     printed.find(is_complete).expect("so long a run is complete")
 }

@@ -16,4 +16,5 @@ mod replay;
 mod reuse;
 mod reuse_matrix;
 mod stacks;
+mod top;
 mod trace;

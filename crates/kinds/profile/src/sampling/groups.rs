@@ -2,20 +2,7 @@
 //! in the server's own code.
 
 use tlsdyno_record::store::samples::{Area, Group, NO_ENTRANCE};
-
-use super::Trampolines;
-
-/// A place in the code.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
-    pub file: String,
-    /// `None`: the file does not name it.
-    pub function: Option<String>,
-    /// Stage of the provider's function that this frame calls.
-    pub stage: Option<&'static str>,
-    /// Function of another file that this frame calls.
-    pub calls: Option<String>,
-}
+use tlsdyno_sampling::Frame;
 
 pub struct Found {
     pub group: Group,
@@ -31,15 +18,15 @@ const LIBSSL: &str = "libssl.so";
 /// `function` must not be called by a stage.
 pub fn area_of(file: &str, function: &str) -> Area {
     let file = file.rsplit('/').next().unwrap_or(file).to_owned();
-    group_of(false, &[Frame { file, function: Some(function.to_owned()), ..Frame::default() }]).area
+    group_of(false, &[Frame { file, function: Some(function.to_owned()), ..Frame::default() }], &[]).area
 }
 
 /// Name of the profiler's library.
 pub const PROFILER: &str = "tlsdyno-profiler.so";
 
-/// Counts a sample. `frames`: of user space, innermost first.
-pub fn found(is_kernel: bool, frames: &[Frame]) -> Found {
-    let group = group_of(is_kernel, frames);
+/// Counts a sample. `frames`: of user space, innermost first; `trampolines`: the stage of each.
+pub fn found(is_kernel: bool, frames: &[Frame], trampolines: &[Option<&'static str>]) -> Found {
+    let group = group_of(is_kernel, frames, trampolines);
     let function = match group.area {
         Area::Stages => None,
         Area::Kernel => Some(format!("kernel: {}", asked(frames).unwrap_or(UNASKED))),
@@ -48,13 +35,13 @@ pub fn found(is_kernel: bool, frames: &[Frame]) -> Found {
             None => format!("{} (no name)", leaf.file),
         }),
     };
-    Found { stack: stack_of(&group, is_kernel, frames), group, function }
+    Found { stack: stack_of(&group, is_kernel, frames, trampolines), group, function }
 }
 
-fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame]) -> Vec<String> {
+fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame], trampolines: &[Option<&'static str>]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for frame in frames.iter().rev() {
-        let name = match (&frame.function, frame.stage) {
+        let name = match (&frame.function, stage_of(frame, trampolines)) {
             (_, Some(stage)) => format!("[{stage}]"),
             (Some(function), _) => function.clone(),
             (None, _) => frame.file.clone(),
@@ -73,7 +60,7 @@ fn stack_of(group: &Group, is_kernel: bool, frames: &[Frame]) -> Vec<String> {
 /// Name of kernel work without a system call.
 const UNASKED: &str = "interrupts and page faults";
 
-fn group_of(is_kernel: bool, frames: &[Frame]) -> Group {
+fn group_of(is_kernel: bool, frames: &[Frame], trampolines: &[Option<&'static str>]) -> Group {
     if is_kernel {
         return Group::of(Area::Kernel, asked(frames).map_or(UNASKED, purpose));
     }
@@ -83,7 +70,7 @@ fn group_of(is_kernel: bool, frames: &[Frame]) -> Group {
     if leaf.file == PROFILER {
         return Group::of(Area::Instrument, "trampolines");
     }
-    if let Some(stage) = frames.iter().find_map(|frame| frame.stage) {
+    if let Some(stage) = frames.iter().find_map(|frame| stage_of(frame, trampolines)) {
         return Group::of(Area::Stages, stage);
     }
     let name = named(frames).unwrap_or_default();
@@ -194,9 +181,15 @@ fn in_c_library(frames: &[Frame], name: &str) -> Group {
     }
 }
 
+/// The stage of the provider's function that this frame calls.
+fn stage_of(frame: &Frame, trampolines: &[Option<&'static str>]) -> Option<&'static str> {
+    let function = frame.function.as_deref().filter(|_| frame.file == PROFILER)?;
+    stage_of_trampoline(function, trampolines)
+}
+
 /// The stage of a function of the profiler's library, where that is a trampoline: their numbers are octal
 /// (native/profiler/trampolines.c).
-pub fn stage_of_trampoline(function: &str, trampolines: &Trampolines) -> Option<&'static str> {
+pub fn stage_of_trampoline(function: &str, trampolines: &[Option<&'static str>]) -> Option<&'static str> {
     let number = usize::from_str_radix(function.strip_prefix("trampoline_")?, 8).ok()?;
     *trampolines.get(number)?
 }
@@ -211,14 +204,14 @@ mod tests {
     }
 
     fn text(is_kernel: bool, frames: &[Frame]) -> String {
-        found(is_kernel, frames).group.to_string()
+        found(is_kernel, frames, &[None, Some("kdf")]).group.to_string()
     }
 
     #[test]
     fn a_stage_holds_all_that_is_called_in_it() {
-        let trampoline = Frame { stage: Some("kdf"), ..frame(PROFILER, "trampoline_017") };
+        let trampoline = frame(PROFILER, "trampoline_001");
         let inside = [frame("libc.so.6", "malloc"), frame("libcrypto.so.3", ""), trampoline, frame("libssl.so.3", "")];
-        let sample = found(false, &inside);
+        let sample = found(false, &inside, &[None, Some("kdf")]);
         assert_eq!((sample.group.to_string().as_str(), sample.function), ("stages/kdf", None));
         assert_eq!(sample.stack, ["libssl.so.3", "[kdf]", "libcrypto.so.3", "malloc"]);
         assert_eq!(text(false, &inside[2..]), "instrument/trampolines");
@@ -233,7 +226,7 @@ mod tests {
         assert_eq!((asked_by("writev"), asked_by("__libc_recv")), ("kernel/sending".into(), "kernel/receiving".into()));
         assert_eq!(asked_by("epoll_wait"), "kernel/waiting for events");
         assert_eq!(asked_by("memcpy"), format!("kernel/{UNASKED}"));
-        assert_eq!(found(true, &[frame("libc.so.6", "send")]).function.unwrap(), "kernel: send");
+        assert_eq!(found(true, &[frame("libc.so.6", "send")], &[]).function.unwrap(), "kernel: send");
         assert_eq!(text(true, &[]), format!("kernel/{UNASKED}"));
     }
 
@@ -242,7 +235,7 @@ mod tests {
         let crypto = |function: &str| frame("libcrypto.so.3", function);
         let fetching = [crypto(""), crypto("EVP_MD_fetch"), crypto("EVP_DigestSignInit_ex"), frame("libssl.so.3", "")];
         assert_eq!(text(false, &fetching), "libcrypto/fetching algorithms");
-        assert_eq!(found(false, &fetching).function.unwrap(), "libcrypto.so.3 EVP_MD_fetch");
+        assert_eq!(found(false, &fetching, &[]).function.unwrap(), "libcrypto.so.3 EVP_MD_fetch");
         assert_eq!(text(false, &[crypto("OSSL_PARAM_locate")]), "libcrypto/parameters");
         let ssl = [frame("libssl.so.3", ""), frame("libssl.so.3", "SSL_do_handshake"), frame("nginx", "")];
         assert_eq!(text(false, &ssl), "libssl/SSL_do_handshake");
@@ -251,7 +244,7 @@ mod tests {
         assert_eq!(text(false, &ssl[..1]), format!("libssl/{NO_ENTRANCE}"));
         assert_eq!(text(false, &[frame("libc.so.6", ""), frame("libc.so.6", "malloc")]), "C library/allocation");
         assert_eq!(text(false, &[frame("nginx", "")]), "server/nginx");
-        assert_eq!(found(false, &[frame("nginx", "")]).function.unwrap(), "nginx (no name)");
+        assert_eq!(found(false, &[frame("nginx", "")], &[]).function.unwrap(), "nginx (no name)");
         assert_eq!(text(false, &[Frame::default()]), "unknown/no code of a file");
         assert_eq!(area_of("/usr/lib/libcrypto.so.3", "EVP_PKEY_new"), Area::Libcrypto);
         assert_eq!(area_of("/usr/sbin/nginx", "0x1234"), Area::Server);

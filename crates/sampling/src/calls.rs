@@ -29,6 +29,15 @@ pub fn slot_called_before(address: u64, start: u64, code: &[u8]) -> Option<u64> 
     }
 }
 
+/// The address that is called directly just before `address`; all as in [`slot_called_before`].
+pub fn target_called_before(address: u64, start: u64, code: &[u8]) -> Option<u64> {
+    let before = code.get(..usize::try_from(address.checked_sub(start)?).ok()?)?;
+    match *before.last_chunk::<5>()? {
+        [CALL, disp @ ..] => Some(displaced(address, disp)),
+        _ => None,
+    }
+}
+
 /// Address of the slot through which an entry of the procedure linkage table jumps.
 fn slot_of_jump(entry: u64, start: u64, code: &[u8]) -> Option<u64> {
     let at = usize::try_from(entry.checked_sub(start)?).ok()?;
@@ -55,6 +64,7 @@ mod tests {
             is_behind_call(&code);
             slot_called_before(address, start, &code);
             slot_called_before(start.wrapping_add(more), start, &code);
+            target_called_before(start.wrapping_add(more), start, &code);
             slot_of_jump(start.wrapping_add(more), start, &code);
             slot_of_jump(address, 0, &code);
         }
@@ -77,6 +87,8 @@ mod tests {
         code.extend([0xe8, 0xeb, 0xff, 0xff, 0xff, 0xff, 0x15, 0x20, 0, 0, 0]);
         assert_eq!(slot_called_before(0x1015, 0x1000, &code), Some(0x100b + 0x100));
         assert_eq!(slot_called_before(0x101b, 0x1000, &code), Some(0x101b + 0x20));
+        assert_eq!(target_called_before(0x1015, 0x1000, &code), Some(0x1000));
+        assert_eq!(target_called_before(0x101b, 0x1000, &code), None, "by a place");
         assert_eq!(slot_called_before(0x1008, 0x1000, &code), None);
         assert_eq!(slot_called_before(0x9000, 0x1000, &code), None);
         assert_eq!(slot_called_before(0x10, 0x1000, &code), None);

@@ -2,16 +2,15 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, Unwinder};
-use tlsdyno_record::store::samples::Samples;
 use tlsdyno_servers::MappedCode;
 
 use super::elf::File;
-use super::groups::{Frame, LIBCRYPTO, PROFILER, found, stage_of_trampoline};
-use super::{Trampolines, calls};
+use super::{Frame, calls};
 
 /// Maximum depth: no server has a deeper stack.
 const FRAMES_MAX: usize = 96;
@@ -23,22 +22,32 @@ pub struct Space {
     files: Vec<(Range<u64>, File)>,
     unwinder: UnwinderX86_64<Arc<[u8]>>,
     cache: CacheX86_64,
-    trampolines: Trampolines,
+    without_tables: Vec<String>,
+    callers: Vec<String>,
     known: HashMap<u64, Frame>,
 }
 
 impl Space {
-    pub fn of(maps: Vec<MappedCode>, trampolines: &Trampolines) -> Space {
+    /// The code that a process has mapped; [`super::Settings`] says which files are searched.
+    pub fn of(pid: u32, maps: Vec<MappedCode>, [without_tables, callers]: [Vec<String>; 2]) -> Space {
         let mut unwinder = UnwinderX86_64::new();
         let mut files = Vec::new();
-        // What a file that was replaced held is not known.
-        for MappedCode { addresses, offset_bytes, library } in maps.iter().filter(|code| !code.library.deleted) {
-            let Some((file, module)) = File::of(&library.path, addresses, *offset_bytes) else { continue };
+        for MappedCode { addresses, offset_bytes, library } in &maps {
+            // What the process has mapped, though its path may lead elsewhere (in a container, behind chroot(2)) or
+            // the file was replaced. Only root may read it so.
+            let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", addresses.start, addresses.end);
+            let read = |path: &Path| File::of(path, &library.path, addresses, *offset_bytes);
+            let by_path = || if library.deleted { None } else { read(&library.path) };
+            let Some((file, module)) = read(Path::new(&mapped)).or_else(by_path) else { continue };
             unwinder.add_module(module);
             files.push((addresses.clone(), file));
         }
-        let (trampolines, known) = (trampolines.clone(), HashMap::new());
-        Space { maps, files, unwinder, cache: CacheX86_64::new(), trampolines, known }
+        Space { maps, files, unwinder, cache: CacheX86_64::new(), without_tables, callers, known: HashMap::new() }
+    }
+
+    /// Whether one of the files has a function whose name answers.
+    pub fn has_function(&self, is_it: impl Fn(&str) -> bool) -> bool {
+        self.files.iter().any(|(_, file)| file.functions().any(&is_it))
     }
 
     /// The addresses of a stack, innermost first. `registers`: BP, SP, IP; `stack`: from SP on.
@@ -60,7 +69,7 @@ impl Space {
             let known = caller.ok().flatten().filter(|caller| self.file_at(*caller).is_some());
             let caller = known.or_else(|| {
                 // The outermost frames have no caller.
-                self.file_at(*addresses.last()?).filter(|file| file.name.starts_with(LIBCRYPTO))?;
+                self.file_at(*addresses.last()?).filter(|file| is_one_of(&file.name, &self.without_tables))?;
                 // What was found on the stack and leads nowhere was left there by an earlier call.
                 let (count, from) = searched.unwrap_or((addresses.len(), before_sp));
                 addresses.truncate(count);
@@ -75,14 +84,14 @@ impl Space {
         addresses
     }
 
-    /// For code of libcrypto that carries no tables (what it has in assembler uses every register as it likes): the
-    /// next word of the stack that is an address behind a call, and where the stack goes on behind it.
+    /// For code that carries no tables (assembler uses every register as it likes): the next word of the stack that is
+    /// an address behind a call, and where the stack goes on behind it.
     fn caller_on_stack(&self, sp: u64, read: &mut impl FnMut(u64) -> Result<u64, ()>) -> Option<(u64, u64)> {
         let mut at = sp;
         loop {
             let word = read(at).ok()?;
             at += 8;
-            let file = self.file_at(word).filter(|file| file.name.starts_with(LIBCRYPTO) || file.name == PROFILER);
+            let file = self.file_at(word).filter(|file| is_one_of(&file.name, &self.callers));
             if file.is_some_and(|file| calls::is_behind_call(file.code_before(word))) {
                 return Some((word, at));
             }
@@ -93,14 +102,9 @@ impl Space {
         self.files.iter().find(|(range, _)| range.contains(&address)).map(|(_, file)| file)
     }
 
-    pub fn add(&mut self, samples: &mut Samples, is_kernel: bool, addresses: &[u64]) {
-        let frames: Vec<Frame> = addresses.iter().map(|address| self.frame(*address)).collect();
-        let found = found(is_kernel, &frames);
-        *samples.groups.entry(found.group).or_default() += 1;
-        if let Some(function) = found.function {
-            *samples.functions.entry(function).or_default() += 1;
-        }
-        samples.stacks.add_stack(&found.stack);
+    /// The places of these addresses.
+    pub fn frames(&mut self, addresses: &[u64]) -> Vec<Frame> {
+        addresses.iter().map(|address| self.frame(*address)).collect()
     }
 
     fn frame(&mut self, address: u64) -> Frame {
@@ -115,10 +119,13 @@ impl Space {
     fn looked_up(&self, address: u64) -> Frame {
         let Some(found) = self.file_at(address) else { return Frame::default() };
         let (file, function) = (found.name.clone(), found.function_at(address).map(str::to_owned));
-        let profiled = function.as_deref().filter(|_| file == PROFILER);
-        let stage = profiled.and_then(|function| stage_of_trampoline(function, &self.trampolines));
         // Of a caller, the address is that of the last byte of its call.
         let calls = found.called_before(address + 1).map(str::to_owned);
-        Frame { file, function, stage, calls }
+        let calls_within = found.called_within_before(address + 1).map(str::to_owned);
+        Frame { file, function, calls, calls_within }
     }
+}
+
+fn is_one_of(name: &str, beginnings: &[String]) -> bool {
+    beginnings.iter().any(|beginning| name.starts_with(beginning.as_str()))
 }

@@ -25,6 +25,9 @@ struct Symbol {
     name: String,
 }
 
+/// The section by which programs of Go are known.
+const OF_GO: &str = ".gopclntab";
+
 impl Symbols {
     fn of(file: &object::File) -> Symbols {
         let mut symbols = Vec::new();
@@ -56,12 +59,16 @@ impl Symbols {
 }
 
 fn add<'a>(symbols: &mut Vec<Symbol>, file: &impl Object<'a>) {
+    let is_of_go = file.section_by_name(OF_GO).is_some();
     let all = file.symbols().chain(file.dynamic_symbols());
     for symbol in all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.size() > 0 && symbol.is_definition())
     {
         if let Ok(name) = symbol.name() {
             // `write@@GLIBC_2.2.5`, and a compiler's copy for one caller: `step.part.0`.
-            let name = name.split(['@', '.']).next().unwrap_or(name).to_owned();
+            // Names of Go and Rust have dots of their own.
+            let is_whole = is_of_go || name.starts_with("_ZN") || name.starts_with("_R");
+            let end = if is_whole { name.len() } else { name.find(['@', '.']).unwrap_or(name.len()) };
+            let name = name[..end].to_owned();
             symbols.push(Symbol { start: symbol.address(), end: symbol.address() + symbol.size(), name });
         }
     }
@@ -99,21 +106,25 @@ pub struct File {
 }
 
 impl File {
-    /// The file whose bytes from `offset` on are mapped at `range`, and its tables for unwinding.
-    pub fn of(path: &Path, range: &Range<u64>, offset: u64) -> Option<(File, Module<Arc<[u8]>>)> {
-        let bytes = std::fs::read(path).ok()?;
+    /// The file whose bytes from `offset` on are mapped at `range`, and its tables for unwinding. It is read at `at`,
+    /// and called as the end of `path`.
+    pub fn of(at: &Path, path: &Path, range: &Range<u64>, offset: u64) -> Option<(File, Module<Arc<[u8]>>)> {
+        let bytes = std::fs::read(at).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
-        let own_address = file.segments().find_map(|segment| {
-            let (at, size) = segment.file_range();
-            (at..at + size).contains(&offset).then(|| offset - at + segment.address())
-        });
-        let base = range.start.wrapping_sub(own_address?);
         let is_code = |flags| matches!(flags, SegmentFlags::Elf { p_flags, .. } if p_flags & PF_X == PF_X);
         let code = file.segments().find(|segment| is_code(segment.flags()))?;
+        // The kernel maps whole pages: what stands in the first one before the segment belongs to another, which may be
+        // linked for another distance from the beginning of the file (lld does so).
+        let base = range.start.wrapping_sub(offset).wrapping_add(code.file_range().0).wrapping_sub(code.address());
         let code = (code.address(), code.data().ok()?.into());
         let name = path.file_name()?.to_string_lossy().into_owned();
         let module = Module::new(name.clone(), range.clone(), base, Sections(&file));
         Some((File { name, base, symbols: Symbols::of(&file), code, imports: imports(&file) }, module))
+    }
+
+    /// The names of its functions.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.symbols.0.iter().map(|symbol| symbol.name.as_str())
     }
 
     /// `address`: of the process.
@@ -133,6 +144,12 @@ impl File {
         let (start, code) = &self.code;
         let slot = calls::slot_called_before(address.wrapping_sub(self.base), *start, code)?;
         self.imports.get(&slot).map(String::as_str)
+    }
+
+    /// The function of this file that is called by its address just before an address of the process.
+    pub fn called_within_before(&self, address: u64) -> Option<&str> {
+        let (start, code) = &self.code;
+        self.symbols.name_at(calls::target_called_before(address.wrapping_sub(self.base), *start, code)?)
     }
 }
 
@@ -180,13 +197,15 @@ mod tests {
         let bytes = std::fs::read(&own).unwrap();
         let parsed = object::File::parse(&*bytes).unwrap();
         assert!(Sections(&parsed).section_data(b".eh_frame").is_some_and(|data| !data.is_empty()));
-        let first = parsed.segments().next().unwrap();
-        // Mapped 4096 bytes behind where it was linked for.
-        let from = first.address() + 4096;
-        let (file, _) = File::of(&own, &(from..u64::MAX), first.file_range().0).unwrap();
+        let is_code = |segment: &object::Segment| segment.permissions().executable();
+        let code = parsed.segments().find(is_code).unwrap();
+        // Mapped 4096 bytes behind where it was linked for, from the beginning of its page on.
+        let before = code.file_range().0 % 4096;
+        let from = code.address() - before + 4096;
+        let (file, _) = File::of(&own, &own, &(from..u64::MAX), code.file_range().0 - before).unwrap();
         let is_it = |symbol: &&Symbol| symbol.name.contains("own_functions_are_found_in_the_file");
         let symbol = file.symbols.0.iter().find(is_it).unwrap();
         assert_eq!(file.function_at(symbol.start + 4096), Some(symbol.name.as_str()));
-        assert!(File::of(Path::new("/proc/self/status"), &(0..1), 0).is_none());
+        assert!(File::of(Path::new("/proc/self/status"), &own, &(0..1), 0).is_none());
     }
 }

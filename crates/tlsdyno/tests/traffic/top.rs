@@ -1,0 +1,168 @@
+//! `tlsdyno top` on servers under load: shares add up, signatures go where sessions are resumed, workers are followed,
+//! and what cannot be told is refused.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read as _};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tlsdyno::model::{CertificateKind, ServerName};
+use tlsdyno::servers::{Instance, ServerTls, certificates};
+use tlsdyno_tls::Version;
+
+use crate::place::{self, Place};
+use crate::stacks::go_server::{self, GoServer};
+
+fn started(place: &Place, server: ServerName) -> Instance {
+    let certificate = certificates::create(CertificateKind::Rsa2048, place.path()).unwrap();
+    let mut spec = place.spec(server);
+    spec.tls = Some(ServerTls { versions: vec![Version::Tls13], ..ServerTls::new(certificate) });
+    place.start(&spec).unwrap()
+}
+
+/// What is seen of the server that listens there while it is loaded. `begun` happens once it is watched.
+fn watched_while(place: &Place, at: SocketAddr, seconds: &str, begun: impl FnOnce()) -> Value {
+    let mut top = place.tlsdyno(&["top", "--listen", &at.to_string(), "--once", &format!("{seconds}s"), "--json"]);
+    let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(top.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert!(line.starts_with("tlsdyno: watches "), "{line}");
+    begun();
+    let output = top.wait_with_output().unwrap();
+    told.read_to_string(&mut line).unwrap();
+    assert!(output.status.success(), "{line}");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn load(place: &Place, at: SocketAddr, seconds: &str, reuse: &str) -> Value {
+    let url = format!("https://{at}/hello.txt");
+    let arguments = ["load", &url, "--effort", "floor", "--json", "--connections", "4", "--reuse", reuse];
+    let output = place.tlsdyno(&[&arguments[..], &["--duration", &format!("{seconds}s")]].concat()).output().unwrap();
+    let loaded: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(loaded["errors"], serde_json::json!({}), "{loaded}");
+    loaded
+}
+
+/// The same of a server under load.
+fn loaded(place: &Place, at: SocketAddr, seconds: &str, reuse: &str) -> Value {
+    let mut loaded = Value::Null;
+    let mut seen = watched_while(place, at, seconds, || loaded = load(place, at, seconds, reuse));
+    assert!(loaded["hits"].as_u64() > Some(0), "{loaded}");
+    seen["servers"][0].take()
+}
+
+fn has_interval(server: &Value) -> bool {
+    server["cpu"]["tls"]["low"].is_f64()
+}
+
+/// Parts add up, and each lies within its interval.
+fn check(server: &Value) {
+    let cpu = &server["cpu"];
+    let parts = cpu["parts"].as_array().unwrap();
+    let sum = |of: &dyn Fn(&Value) -> f64| parts.iter().map(of).sum::<f64>();
+    let (tls, samples) = (&cpu["tls"], cpu["samples_count"].as_u64().unwrap());
+    assert_eq!(sum(&|part| part["samples_count"].as_f64().unwrap()), tls["samples_count"].as_f64().unwrap(), "{cpu}");
+    assert!((sum(&|part| part["percent"].as_f64().unwrap()) - tls["percent"].as_f64().unwrap()).abs() < 1e-6, "{cpu}");
+    assert!(tls["percent"].as_f64().is_some_and(|percent| percent > 0.0 && percent <= 100.0), "{cpu}");
+    assert!(tls["samples_count"].as_u64().unwrap() <= samples && cpu["cpu_ns"].as_u64() > Some(0), "{cpu}");
+    for share in parts.iter().chain([tls]) {
+        let [low, value, high] = ["low", "percent", "high"].map(|end| share[end].as_f64().unwrap());
+        assert!(0.0 <= low && low <= value && value <= high && high <= 100.0, "{share}");
+    }
+}
+
+fn part<'v>(server: &'v Value, name: &str) -> &'v Value {
+    let parts = server["cpu"]["parts"].as_array().unwrap();
+    parts.iter().find(|part| part["part"] == name).unwrap_or_else(|| panic!("{name}: {server}"))
+}
+
+#[test]
+fn signatures_are_seen_of_full_handshakes_and_hardly_of_resumed_ones() {
+    let place = Place::new();
+    let server = started(&place, ServerName::Nginx);
+    let of = |server: &Value, end: &str| part(server, "signature")[end].as_f64().unwrap();
+    let at = server.address();
+    let both = |seconds: &str| ["0%", "95%"].map(|reuse| loaded(&place, at, seconds, reuse));
+    let is_decided = |seen: &[Value; 2]| seen.iter().all(has_interval) && of(&seen[1], "high") < of(&seen[0], "low");
+    let [full, resumed] = place::given_time(3, both, is_decided);
+    [&full, &resumed].into_iter().for_each(check);
+    assert_eq!((&full["name"], &full["libraries"][0]["library"]), (&"nginx".into(), &"openssl".into()), "{full}");
+    assert_eq!(full["libraries"][0]["is_static"], false);
+    assert!(part(&full, "key_agreement")["samples_count"].as_u64() > Some(0), "{full}");
+}
+
+#[test]
+fn haproxy_and_a_go_server_are_told_by_files_and_by_functions() {
+    let place = Place::new();
+    let haproxy = started(&place, ServerName::Haproxy);
+    let go = GoServer::start(b"hello", None);
+    for (at, library, is_static) in [(haproxy.address(), "openssl", false), (go.address, "go", true)] {
+        let seen = place::given_time(3, |seconds| loaded(&place, at, seconds, "0%"), has_interval);
+        check(&seen);
+        let found = &seen["libraries"][0];
+        assert_eq!((&found["library"], &found["is_static"]), (&library.into(), &is_static.into()), "{seen}");
+        assert!(part(&seen, "signature")["samples_count"].as_u64() > Some(0), "{seen}");
+        assert!(seen["addresses"].as_array().unwrap().contains(&at.to_string().into()), "{seen}");
+    }
+}
+
+/// A process that was not there when the watch began does all the work.
+#[test]
+fn workers_that_a_reload_brings_are_followed() {
+    let place = Place::new();
+    let mut server = started(&place, ServerName::Nginx);
+    let at = server.address();
+    let run = |seconds: &str| {
+        watched_while(&place, at, seconds, || {
+            server.reload().unwrap();
+            load(&place, at, seconds, "0%");
+        })
+    };
+    let run = std::cell::RefCell::new(run);
+    let is_seen = |seen: &Value| seen["servers"][0]["cpu"]["tls"]["samples_count"].as_u64() > Some(20);
+    place::given_time(3, |seconds| run.borrow_mut()(seconds), is_seen);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_in_a_sentence() {
+    let place = Place::new();
+    let refused = |arguments: &[&str], code: i32| {
+        let output = place.run(&[&["top", "--once", "1s"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        said
+    };
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert!(refused(&["--listen", &free.to_string()], 4).contains("no process"));
+    assert!(refused(&["--pid", "4000000000"], 4).contains("there is no process 4000000000"));
+    let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
+    let said = refused(&["--pid", &stranger.id().to_string()], 6);
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+    assert!(said.contains("has no TLS library that is known: OpenSSL"), "{said}");
+    assert!(String::from_utf8_lossy(&place.run(&["top", "--once", "10ms"]).stderr).contains("a second at least"));
+}
+
+#[test]
+fn a_program_without_a_symbol_table_is_refused() {
+    let place = Place::new();
+    let stripped = place.path().join("stripped");
+    fs::copy(go_server::program(), &stripped).unwrap();
+    assert!(Command::new("strip").arg(&stripped).status().unwrap().success());
+    let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
+    let mut server = Command::new(&stripped);
+    server.arg("-certificate").arg(&files.chain).arg("-key").arg(&files.key);
+    server.arg("-object").arg(place.docroot().join("hello.txt"));
+    let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+    let mut address = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+    let output = place.run(&["top", "--once", "1s", "--listen", address.trim()]);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    assert!(said.contains("no symbol table") && said.contains("Go's crypto/tls"), "{said}");
+}

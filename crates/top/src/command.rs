@@ -1,0 +1,223 @@
+//! `tlsdyno top`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use tlsdyno_base::exit::Exit;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::foreign::{harmless_json, visible};
+use tlsdyno_base::{ensure_fault, interrupt, output};
+use tlsdyno_engine::time::Time;
+use tlsdyno_sys::process_cpu_ns;
+
+use crate::answer::{Answer, OfServer};
+use crate::find::{Finder, Group, Listener, Target, name_of};
+use crate::libraries::LIBRARIES;
+use crate::screen::{self, Screen};
+use crate::server::{Seen, Server};
+
+/// Samples are read so often that their rings have room for those of the time between.
+const READ_EVERY: Duration = Duration::from_millis(50);
+/// Processes that come and go are looked for so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The lines are drawn anew so often, at first a little sooner: they stand there within two seconds of the start.
+const DRAW_EVERY: Duration = Duration::from_secs(2);
+const FIRST_DRAW: Duration = Duration::from_millis(1_800);
+/// What is drawn is of so much time.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// What TLS costs the servers that run now, live, with nothing loaded into them
+///
+/// The kernel notes 99 times in each second of a server's CPU time what it executes. The share of TLS is that of these
+/// samples whose stacks lie in the TLS library, and each part is told by the library's own functions. Nothing is
+/// written into the server, and no connection is made to it. Samples need root, CAP_PERFMON, or
+/// kernel.perf_event_paranoid=1 for servers of the same user.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  tlsdyno top
+  tlsdyno top --listen :443
+  tlsdyno top --pid 4711 --once 60s --json")]
+pub struct Args {
+    /// The process that serves, with its children [default: every TLS server of this machine]
+    #[arg(long, value_name = "PID", conflicts_with = "listen")]
+    pid: Option<u32>,
+    /// The processes that listen there, for example :443
+    #[arg(long, value_name = "[IP]:PORT")]
+    listen: Option<Listener>,
+    /// Watch so long, for example 60s, answer and end; without it what is shown is that of the last minute, every two
+    /// seconds until Ctrl-C
+    #[arg(long, value_name = "TIME")]
+    once: Option<Time>,
+    /// Print a JSON object (docs/FORMAT.md) instead of text, in a line of its own unless it is --once
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// Nobody serves TLS there, or the kernel lets nobody sample.
+pub fn run(args: &Args) -> Result<Exit> {
+    let began = Instant::now();
+    ensure_fault!(Usage, args.once.is_none_or(|time| time.0 >= LOOK_EVERY), "--once needs a second at least");
+    let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    let target = match (args.pid, args.listen) {
+        (Some(pid), _) => Target::Process(pid),
+        (None, Some(listener)) => Target::Listener(listener),
+        (None, None) => Target::All,
+    };
+    let mut watch = Watch::begin(target, args.once.is_none().then_some(WINDOW))?;
+    if let Some(time) = args.once {
+        let titles: Vec<String> = watch.servers.iter().map(screen::titled).collect();
+        tell!("tlsdyno: watches {} for {} s", titles.join(", "), time.0.as_secs());
+    }
+    let mut screen = Screen::of_stdout();
+    let end = args.once.map(|time| Instant::now() + time.0);
+    let (mut look, mut draw) = (Instant::now() + LOOK_EVERY, began + FIRST_DRAW);
+    loop {
+        let is_stopped = stop.load(Ordering::Relaxed);
+        let is_over = is_stopped || watch.has_ended || end.is_some_and(|end| Instant::now() >= end);
+        if is_over || (end.is_none() && Instant::now() >= draw) {
+            output::print(watch.answer(args.json, args.once.is_some(), &mut screen, began)?)?;
+            draw = Instant::now() + DRAW_EVERY;
+        }
+        if watch.has_ended {
+            return Err(anyhow!("the process has ended")).or_fault(Fault::Server);
+        }
+        if is_over {
+            // Ctrl-C is how what goes on for ever is ended.
+            return Ok(if is_stopped && end.is_some() { Exit::Interrupted } else { Exit::Done });
+        }
+        thread::sleep(end.map_or(READ_EVERY, |end| READ_EVERY.min(end.saturating_duration_since(Instant::now()))));
+        watch.read();
+        if Instant::now() >= look {
+            watch.look()?;
+            look = Instant::now() + LOOK_EVERY;
+        }
+    }
+}
+
+/// The servers that are watched.
+struct Watch {
+    target: Target,
+    finder: Finder,
+    window: Option<Duration>,
+    servers: Vec<Server>,
+    /// Roots of groups that are not watched, and why, where that is worth telling.
+    passed_over: BTreeMap<u32, Option<String>>,
+    /// The process that was asked for is gone.
+    has_ended: bool,
+}
+
+impl Watch {
+    fn begin(target: Target, window: Option<Duration>) -> Result<Watch> {
+        let finder = Finder::new(target);
+        let (servers, passed_over) = (Vec::new(), BTreeMap::new());
+        let mut watch = Watch { target, finder, window, servers, passed_over, has_ended: false };
+        let groups = watch.finder.look();
+        let mut refused = None;
+        for group in &groups {
+            if let Err(error) = watch.add(group) {
+                watch.passed_over.insert(group.root, Some(format!("{error:#}")));
+                refused.get_or_insert(error);
+            }
+        }
+        match refused {
+            Some(error) if watch.servers.is_empty() => Err(error),
+            _ if watch.servers.is_empty() => Err(nobody(target, groups.first())),
+            _ => Ok(watch),
+        }
+    }
+
+    /// Watches a server more, if it has TLS.
+    fn add(&mut self, group: &Group) -> Result<()> {
+        match Server::of(group, self.window)? {
+            Some(server) => self.servers.push(server),
+            None => drop(self.passed_over.insert(group.root, None)),
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        self.servers.iter_mut().for_each(Server::read);
+    }
+
+    /// Follows processes that come and go.
+    fn look(&mut self) -> Result<()> {
+        let groups = self.finder.look();
+        if self.target != Target::All {
+            self.has_ended = groups.is_empty() && matches!(self.target, Target::Process(_));
+            return match (self.servers.first_mut(), groups.first()) {
+                (Some(server), Some(group)) => server.follow(group),
+                _ => Ok(()),
+            };
+        }
+        let is_there = |root: u32| groups.iter().any(|group| group.root == root);
+        if self.window.is_some() {
+            self.servers.retain(|server| is_there(server.root));
+        }
+        self.passed_over.retain(|root, _| is_there(*root));
+        for group in &groups {
+            match self.servers.iter_mut().find(|server| server.root == group.root) {
+                Some(server) => server.follow(group)?,
+                None if self.passed_over.contains_key(&group.root) => (),
+                None => {
+                    if let Err(error) = self.add(group) {
+                        self.passed_over.insert(group.root, Some(format!("{error:#}")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was seen, as text or JSON. `is_last`: nothing comes behind it.
+    fn answer(&mut self, json: bool, is_last: bool, screen: &mut Screen, began: Instant) -> Result<String> {
+        let seen: Vec<(&Server, Seen)> = self
+            .servers
+            .iter_mut()
+            .map(|server| {
+                let seen = server.seen();
+                (&*server, seen)
+            })
+            .collect();
+        let (own_ns, elapsed) = (process_cpu_ns(std::process::id()).unwrap_or_default(), began.elapsed());
+        if json {
+            let servers = seen.iter().map(|(server, seen)| OfServer::of(server, seen)).collect();
+            let answer = Answer::of(servers, own_ns, elapsed.as_nanos() as u64);
+            let line = || Ok(harmless_json(&serde_json::to_string(&answer)?).into_owned() + "\n");
+            return if is_last { output::json_of(&answer) } else { line() };
+        }
+        let mut lines: Vec<String> = match self.target {
+            Target::All => seen.iter().map(|(server, seen)| screen.line(server, seen)).collect(),
+            _ => seen.iter().flat_map(|(server, seen)| screen.opened(server, seen)).collect(),
+        };
+        lines.extend(self.passed_over.values().flatten().map(|why| format!("not watched: {}", visible(why))));
+        lines.push(screen::own(own_ns, elapsed));
+        Ok(screen.drawn(&lines))
+    }
+}
+
+/// Why there is nothing to watch. `group`: the processes that were found, without a TLS library.
+fn nobody(target: Target, group: Option<&Group>) -> anyhow::Error {
+    let known = LIBRARIES.map(|library| library.name).join(", ");
+    match (target, group) {
+        (Target::All, _) => Fault::Unreachable.wrap(anyhow!(
+            "no process on this machine that you may look into listens with a TLS library that is known ({known}); \
+             start the server, run this as root, or name its process with --pid"
+        )),
+        (_, Some(group)) => Fault::Environment.wrap(anyhow!(
+            "{} (process {}) has no TLS library that is known: {known}",
+            name_of(group.root),
+            group.root
+        )),
+        (Target::Process(pid), None) => Fault::Unreachable.wrap(anyhow!("there is no process {pid}")),
+        (Target::Listener(_), None) => Fault::Unreachable.wrap(anyhow!(
+            "no process that you may look into listens there; run this as the server's user or as root, or name its \
+             process with --pid"
+        )),
+    }
+}

@@ -1,0 +1,195 @@
+//! A server that is sampled, whose processes come and go.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tlsdyno_base::fault::{Fault, OrFault};
+use tlsdyno_base::{affinity, ensure_fault};
+use tlsdyno_sampling::{Sample, Sampler, Settings};
+use tlsdyno_sys::process_cpu_ns;
+
+use crate::classify::{is_of, place_of};
+use crate::find::{Group, name_of};
+use crate::libraries::{self, Found};
+use crate::shares::{Shares, Times};
+
+/// CPU time between two samples of a thread, nanoseconds: 99 a second, no divisor of what servers do in rhythm.
+pub const PERIOD_NS: u64 = 10_101_010;
+/// Bytes of the stack in a sample: ring has a table of 18 KB on it while it computes an RSA signature.
+const STACK_BYTES: u32 = 32 * 1024;
+/// Samples of a third of a second of a thread; they are read much sooner.
+const RING_BYTES: usize = 1024 * 1024;
+
+/// A server with its samples so far.
+pub struct Server {
+    pub name: String,
+    pub root: u32,
+    pub addresses: BTreeSet<SocketAddr>,
+    pub libraries: Vec<Found>,
+    pids: Vec<u32>,
+    sampler: Sampler,
+    times: Times,
+    cpu: CpuTime,
+    began: Instant,
+    lost_count: u64,
+}
+
+impl Server {
+    /// Begins to sample a server. `window`: what is older is forgotten. `None`: it has no TLS library that is known.
+    ///
+    /// # Errors
+    /// This user may not look into it, the kernel lets nobody sample, or its program has no names.
+    pub fn of(group: &Group, window: Option<Duration>) -> Result<Option<Server>> {
+        let libraries = libraries_of(group)?;
+        if libraries.is_empty() {
+            return Ok(None);
+        }
+        let mut sampler = Sampler::of(&group.pids, settings(&libraries)).or_fault(Fault::Environment)?;
+        let name = name_of(group.root);
+        for found in libraries.iter().filter(|found| found.program.is_some()) {
+            ensure_fault!(
+                Environment,
+                sampler.has_function(|function| is_of(found.library, function)),
+                "{name} (process {}) has {} as a part of it but no symbol table, so that its samples have no names; \
+                 run a build of it that is not stripped, or put its debug symbols below /usr/lib/debug/.build-id",
+                group.root,
+                found.version
+            );
+        }
+        sampler.enable().or_fault(Fault::Server)?;
+        Ok(Some(Server {
+            name,
+            root: group.root,
+            addresses: group.addresses.clone(),
+            libraries,
+            pids: group.pids.clone(),
+            sampler,
+            times: Times::new(window),
+            cpu: CpuTime::new(&group.pids, window),
+            began: Instant::now(),
+            lost_count: 0,
+        }))
+    }
+
+    /// Takes the samples that wait.
+    pub fn read(&mut self) {
+        let counts = self.times.at(self.began.elapsed());
+        let libraries = &self.libraries;
+        self.lost_count +=
+            self.sampler.read(|Sample { is_kernel, frames }| counts.add(place_of(libraries, is_kernel, frames)));
+    }
+
+    /// Follows its processes: workers and threads come and go.
+    ///
+    /// # Errors
+    /// The kernel does not let them be sampled any more.
+    pub fn follow(&mut self, group: &Group) -> Result<()> {
+        self.read();
+        self.sampler.follow(&group.pids).or_fault(Fault::Environment)?;
+        (self.pids, self.addresses, self.root) = (group.pids.clone(), group.addresses.clone(), group.root);
+        self.cpu.read(&self.pids);
+        Ok(())
+    }
+
+    /// What was seen so far.
+    pub fn seen(&mut self) -> Seen {
+        self.read();
+        self.cpu.read(&self.pids);
+        let cpus = affinity::of_process(self.pids.last().copied());
+        let (cpu_ns, elapsed) = self.cpu.used();
+        Seen {
+            shares: self.times.shares(),
+            cpu_ns,
+            elapsed,
+            cpus_count: cpus.unwrap_or_else(affinity::allowed).len(),
+            processes_count: self.pids.len(),
+            lost_count: self.lost_count,
+            sees_kernel: self.sampler.sees_kernel(),
+        }
+    }
+}
+
+/// What was seen of a server.
+pub struct Seen {
+    pub shares: Shares,
+    /// CPU time of its processes meanwhile, as the kernel's clocks of them say.
+    pub cpu_ns: u64,
+    /// The time in which that was.
+    pub elapsed: Duration,
+    /// CPUs that it may run on.
+    pub cpus_count: usize,
+    pub processes_count: usize,
+    /// Samples that found no room.
+    pub lost_count: u64,
+    /// Time in the kernel is sampled too.
+    pub sees_kernel: bool,
+}
+
+/// Workers may have libraries that their parent has not, and the first that can be read tells them.
+fn libraries_of(group: &Group) -> Result<Vec<Found>> {
+    let each = group.pids.iter().map(|pid| libraries::of_process(*pid).or_fault(Fault::Environment));
+    let mut refused = None;
+    for found in each {
+        match found {
+            Ok(found) if !found.is_empty() => return Ok(found),
+            Ok(_) => (),
+            Err(error) => refused = Some(error),
+        }
+    }
+    refused.map_or(Ok(Vec::new()), Err)
+}
+
+/// What is sampled of a server with these libraries. A program that a library is part of may have its assembler.
+fn settings(libraries: &[Found]) -> Settings {
+    let owned = |files: &[&str]| files.iter().map(|file| (*file).to_owned()).collect::<Vec<_>>();
+    let of = |found: &Found, files: &[&[&str]]| {
+        files.iter().flat_map(|files| owned(files)).chain(found.program.clone()).collect::<Vec<String>>()
+    };
+    let without_tables = |found: &Found| of(found, &[found.library.assembler]);
+    let callers = |found: &Found| of(found, &[found.library.files, found.library.beneath_files]);
+    Settings {
+        period_ns: PERIOD_NS,
+        stack_bytes: STACK_BYTES,
+        ring_bytes: RING_BYTES,
+        without_tables: libraries.iter().flat_map(without_tables).collect(),
+        callers: libraries.iter().flat_map(callers).collect(),
+    }
+}
+
+/// CPU time of processes that come and go. What one uses before its first and after its last reading is not in it.
+struct CpuTime {
+    last_ns: HashMap<u32, u64>,
+    used_ns: u64,
+    /// What was used until when: the first and the last reading, and those between as long as a window moves.
+    readings: VecDeque<(Instant, u64)>,
+    window: Option<Duration>,
+}
+
+impl CpuTime {
+    fn new(pids: &[u32], window: Option<Duration>) -> CpuTime {
+        let mut new = CpuTime { last_ns: HashMap::new(), used_ns: 0, readings: VecDeque::new(), window };
+        new.read(pids);
+        new
+    }
+
+    fn read(&mut self, pids: &[u32]) {
+        let now: HashMap<u32, u64> = pids.iter().filter_map(|pid| Some((*pid, process_cpu_ns(*pid)?))).collect();
+        let used = |(pid, now): (&u32, &u64)| now.saturating_sub(*self.last_ns.get(pid).unwrap_or(now));
+        self.used_ns += now.iter().map(used).sum::<u64>();
+        self.last_ns = now;
+        self.readings.push_back((Instant::now(), self.used_ns));
+        let is_old = |(at, _): &(Instant, u64)| self.window.is_some_and(|window| at.elapsed() > window);
+        while self.readings.len() > 2 && (self.window.is_none() || self.readings.get(1).is_some_and(is_old)) {
+            // The first of all stays where there is no window.
+            self.readings.remove(usize::from(self.window.is_none()));
+        }
+    }
+
+    /// CPU time, nanoseconds, and the time in which it was used.
+    fn used(&self) -> (u64, Duration) {
+        let ends = self.readings.front().zip(self.readings.back());
+        ends.map_or((0, Duration::ZERO), |((began, before), (ended, after))| (after - before, *ended - *began))
+    }
+}
