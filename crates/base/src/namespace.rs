@@ -22,6 +22,11 @@ impl Namespace {
         File::open("/proc/thread-self/ns/net").map(Namespace)
     }
 
+    /// The one of a file, such as `/proc/4711/ns/net` or one below `/run/netns`.
+    pub fn open(file: &Path) -> io::Result<Namespace> {
+        File::open(file).map(Namespace)
+    }
+
     /// A new one, whose loopback is down.
     ///
     /// # Errors

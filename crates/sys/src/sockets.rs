@@ -9,11 +9,25 @@ use crate::clock::nanoseconds;
 
 /// Sets an option of a socket that is an `int`, setsockopt(2).
 pub fn set_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let length = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as it is borrowed, and the option's value is a whole `int` that outlives
-    // the call.
+    // SAFETY: the kernel reads no further than the value, whatever option it is.
+    unsafe { set_structure(socket, level, name, &value) }
+}
+
+/// Sets an option of a socket that is a structure.
+///
+/// # Safety
+/// What the structure points to must be what the option asks for, and outlive the call.
+pub(crate) unsafe fn set_structure<T>(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as it is borrowed, and the value is whole and outlives the call; the
+    // caller answers for what it points to.
     let result =
-        unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), length) };
+        unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

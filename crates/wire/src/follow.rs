@@ -74,6 +74,34 @@ impl Follower {
         }
     }
 
+    /// Bytes of the record's body still to come: all of it when [`Met::Record`] has just been met.
+    pub fn record_left(&self) -> usize {
+        self.record_left
+    }
+
+    /// The message that is being kept, if one is: its type, what is there of its body, and the length of the body.
+    pub fn unfinished(&self) -> Option<(u8, &[u8], usize)> {
+        let is_kept = self.message_have == handshake::HEADER && self.keep != PASS_OVER;
+        is_kept.then(|| (self.message[0], &*self.kept, length_of(self.message)))
+    }
+
+    /// Passes over `count` bytes that nobody saw. Whether it still knows where the next record and message begin; if
+    /// not, a new one must begin with a record.
+    pub fn lose(&mut self, count: usize) -> bool {
+        let is_message = self.record[0] == record::HANDSHAKE;
+        let is_in_record = self.record_have == record::HEADER && count <= self.record_left;
+        let is_in_message =
+            self.message_have == handshake::HEADER && self.keep == PASS_OVER && count < self.message_left;
+        if !is_in_record || (is_message && !is_in_message) {
+            return false;
+        }
+        self.record_left -= count;
+        if is_message {
+            self.message_left -= count;
+        }
+        true
+    }
+
     /// Passes over bytes of a record that is no handshake record.
     fn skip(&mut self, input: &mut &[u8]) {
         let count = input.len().min(self.record_left);
