@@ -97,8 +97,8 @@ const LOCKS: [(&str, &str); 3] = [
     ("write locks", "write_locks_count"),
 ];
 
-/// CPU time of the parts of a connection, memory and locks: a row for each server of a sheet, the cheapest full handshake
-/// first, and a column for what any of them has.
+/// CPU time of the parts of a connection, memory and locks: a row for each server of a sheet, the cheapest full
+/// handshake first, and a column for what any of them has.
 fn sheets(files: &str, folder: &Path) -> Result<String> {
     let mut names: Vec<String> = Vec::new();
     let mut columns: Vec<(&str, BTreeMap<String, String>)> = Vec::new();

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 use tlsdyno_base::bootstrap::Estimate;
 
+use crate::kinds::Passed;
 use crate::part::Part;
 use crate::server::{PERIOD_NS, Seen, Server};
 
@@ -38,6 +39,11 @@ pub struct OfServer {
     addresses: Vec<SocketAddr>,
     libraries: Vec<OfLibrary>,
     cpu: Cpu,
+    /// Handshakes that passed; `null`: they are not seen.
+    handshakes: Option<Passed>,
+    /// Reason why handshakes are not seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    handshakes_unseen: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -91,7 +97,11 @@ impl Share {
 
 impl OfServer {
     /// What was seen of it.
-    pub fn of(server: &Server, seen: &Seen) -> OfServer {
+    pub fn of(server: &Server, seen: &Seen, passed: Result<Passed, String>) -> OfServer {
+        let (handshakes, handshakes_unseen) = match passed {
+            Ok(passed) => (Some(passed), None),
+            Err(why) => (None, Some(why)),
+        };
         let Seen { shares, .. } = seen;
         let counts = &shares.counts;
         let part = |part: Part| OfPart { part, share: Share::of(counts.of(part), shares.part(part)) };
@@ -118,6 +128,8 @@ impl OfServer {
                 tls: Share::of(counts.tls(), shares.tls()),
                 parts: Part::ALL.map(part).into(),
             },
+            handshakes,
+            handshakes_unseen,
         }
     }
 }

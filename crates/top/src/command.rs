@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -15,6 +14,7 @@ use tlsdyno_sys::process_cpu_ns;
 
 use crate::answer::{Answer, OfServer};
 use crate::find::{Finder, Group, Listener, Target, name_of};
+use crate::kinds::Kinds;
 use crate::libraries::LIBRARIES;
 use crate::screen::{self, Screen};
 use crate::server::{Seen, Server};
@@ -91,7 +91,8 @@ pub fn run(args: &Args) -> Result<Exit> {
             // Ctrl-C is how what goes on for ever is ended.
             return Ok(if is_stopped && end.is_some() { Exit::Interrupted } else { Exit::Done });
         }
-        thread::sleep(end.map_or(READ_EVERY, |end| READ_EVERY.min(end.saturating_duration_since(Instant::now()))));
+        let next = Instant::now() + READ_EVERY;
+        watch.kinds.wait(end.map_or(next, |end| end.min(next))).or_fault(Fault::Environment)?;
         watch.read();
         if Instant::now() >= look {
             watch.look()?;
@@ -106,6 +107,7 @@ struct Watch {
     finder: Finder,
     window: Option<Duration>,
     servers: Vec<Server>,
+    kinds: Kinds,
     /// Roots of groups that are not watched, and why, where that is worth telling.
     passed_over: BTreeMap<u32, Option<String>>,
     /// The process that was asked for is gone.
@@ -116,7 +118,8 @@ impl Watch {
     fn begin(target: Target, window: Option<Duration>) -> Result<Watch> {
         let finder = Finder::new(target);
         let (servers, passed_over) = (Vec::new(), BTreeMap::new());
-        let mut watch = Watch { target, finder, window, servers, passed_over, has_ended: false };
+        let kinds = Kinds::new(window);
+        let mut watch = Watch { target, finder, window, servers, kinds, passed_over, has_ended: false };
         let groups = watch.finder.look();
         let mut refused = None;
         for group in &groups {
@@ -128,7 +131,10 @@ impl Watch {
         match refused {
             Some(error) if watch.servers.is_empty() => Err(error),
             _ if watch.servers.is_empty() => Err(nobody(target, groups.first())),
-            _ => Ok(watch),
+            _ => {
+                watch.kinds.follow(&watch.servers);
+                Ok(watch)
+            }
         }
     }
 
@@ -145,8 +151,14 @@ impl Watch {
         self.servers.iter_mut().for_each(Server::read);
     }
 
-    /// Follows processes that come and go.
+    /// Follows processes that come and go, and where they listen.
     fn look(&mut self) -> Result<()> {
+        self.look_for_processes()?;
+        self.kinds.follow(&self.servers);
+        Ok(())
+    }
+
+    fn look_for_processes(&mut self) -> Result<()> {
         let groups = self.finder.look();
         if self.target != Target::All {
             self.has_ended = groups.is_empty() && matches!(self.target, Target::Process(_));
@@ -176,6 +188,7 @@ impl Watch {
 
     /// What was seen, as text or JSON. `is_last`: nothing comes behind it.
     fn answer(&mut self, json: bool, is_last: bool, screen: &mut Screen, began: Instant) -> Result<String> {
+        self.kinds.take().or_fault(Fault::Environment)?;
         let seen: Vec<(&Server, Seen)> = self
             .servers
             .iter_mut()
@@ -186,14 +199,14 @@ impl Watch {
             .collect();
         let (own_ns, elapsed) = (process_cpu_ns(std::process::id()).unwrap_or_default(), began.elapsed());
         if json {
-            let servers = seen.iter().map(|(server, seen)| OfServer::of(server, seen)).collect();
+            let servers = seen.iter().map(|(server, seen)| OfServer::of(server, seen, self.kinds.of(server))).collect();
             let answer = Answer::of(servers, own_ns, elapsed.as_nanos() as u64);
             let line = || Ok(harmless_json(&serde_json::to_string(&answer)?).into_owned() + "\n");
             return if is_last { output::json_of(&answer) } else { line() };
         }
         let mut lines: Vec<String> = match self.target {
             Target::All => seen.iter().map(|(server, seen)| screen.line(server, seen)).collect(),
-            _ => seen.iter().flat_map(|(server, seen)| screen.opened(server, seen)).collect(),
+            _ => seen.iter().flat_map(|(server, seen)| screen.opened(server, seen, &self.kinds.of(server))).collect(),
         };
         lines.extend(self.passed_over.values().flatten().map(|why| format!("not watched: {}", visible(why))));
         lines.push(screen::own(own_ns, elapsed));

@@ -12,6 +12,7 @@ mod answer;
 mod classify;
 mod command;
 mod find;
+mod kinds;
 mod libraries;
 mod part;
 mod screen;

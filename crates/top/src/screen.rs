@@ -10,6 +10,7 @@ use rustix::termios::tcgetwinsize;
 use tlsdyno_base::foreign::visible;
 use tlsdyno_base::units::{format_of, format_percent, format_short, format_tenths};
 
+use crate::kinds::Passed;
 use crate::part::Part;
 use crate::server::{Seen, Server};
 use crate::shares::BLOCKS_LEAST;
@@ -60,11 +61,15 @@ impl Screen {
         if before > 0 { format!("\x1b[{before}A\x1b[J{text}") } else { text }
     }
 
-    /// A server opened: what it uses, and each part of TLS.
-    pub fn opened(&self, server: &Server, seen: &Seen) -> Vec<String> {
+    /// A server opened: what it uses, each part of TLS, and the handshakes that passed.
+    pub fn opened(&self, server: &Server, seen: &Seen, passed: &Result<Passed, String>) -> Vec<String> {
         let mut lines = vec![self.bold(&format!("{}   {}", titled(server), used(seen)))];
         lines.extend(self.wrapped(&share(seen), &parts(seen)));
         lines.extend(reservations(seen));
+        match passed {
+            Ok(passed) => lines.extend(passed.lines()),
+            Err(why) => lines.push(format!("its handshakes are not seen: {}", visible(why))),
+        }
         lines
     }
 

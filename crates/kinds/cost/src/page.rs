@@ -120,7 +120,9 @@ fn compared(difference: &PartDifference, first: &ServerCost, second: &ServerCost
     let more = difference.cost_ns;
     let less = Estimate { value: -more.value, low: -more.high, high: -more.low };
     match difference.direction {
-        Direction::Bigger => format!("{}'s {part} costs {} more than {}'s.", second.identity.label, told(&more), first.identity.label),
+        Direction::Bigger => {
+            format!("{}'s {part} costs {} more than {}'s.", second.identity.label, told(&more), first.identity.label)
+        }
         Direction::Smaller => {
             format!("{}'s {part} costs {} less than {}'s.", second.identity.label, told(&less), first.identity.label)
         }
@@ -305,7 +307,9 @@ fn side_by_side(summary: &CostSummary, server: &ServerCost) -> Section {
         .words("", verdict)
         .toned(Tone::Muted, |of| of.direction == Direction::Undecided)
         .headed(|part| Some(heading(part.kind)));
-    let name = |server: &ServerCost| format!("{}: {} · {}", server.identity.label, server.identity.called(), server.identity.negotiated);
+    let name = |server: &ServerCost| {
+        format!("{}: {} · {}", server.identity.label, server.identity.called(), server.identity.negotiated)
+    };
     // What comes before TLS is the control of what is told of TLS.
     let accepting = PartId::stretch(Stretch::Accepting);
     let is_apart = |of: &PartDifference| of.id == accepting && of.direction != Direction::Undecided;

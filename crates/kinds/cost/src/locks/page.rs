@@ -81,7 +81,9 @@ fn overview(servers: &[ServerLocks]) -> Section {
     let thousands = |of: &(&ServerLocks, &StepLocks)| format_quantity(of.1.instructions_count.value / 1e3);
     let rows = rows.number("thousand instructions", thousands);
     let is_one = servers.len() == 1;
-    let name = |server: &ServerLocks| format!("{} · {} · {}", server.identity.label, server.identity.called(), server.identity.negotiated);
+    let name = |server: &ServerLocks| {
+        format!("{} · {} · {}", server.identity.label, server.identity.called(), server.identity.negotiated)
+    };
     let rows = rows.headed(|(server, _)| (!is_one).then(|| name(server)));
     let note = "Without brackets: equal in both differences, exact. With: the lesser and the greater. One that was \
                 counted once says so.";
