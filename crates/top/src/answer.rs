@@ -122,7 +122,7 @@ impl OfServer {
                 elapsed_ns: seen.elapsed.as_nanos() as u64,
                 period_ns: PERIOD_NS,
                 samples_count: counts.total(),
-                lost_count: seen.lost_count,
+                lost_count: counts.lost(),
                 unknown_count: counts.unknown(),
                 sees_kernel: seen.sees_kernel,
                 tls: Share::of(counts.tls(), shares.tls()),

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::{harmless_json, visible};
-use tlsdyno_base::{ensure_fault, interrupt, output};
+use tlsdyno_base::{ensure_fault, interrupt, open_files, output};
 use tlsdyno_engine::time::Time;
 use tlsdyno_sys::process_cpu_ns;
 
@@ -26,6 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The lines are drawn anew so often, at first a little sooner: they stand there within two seconds of the start.
 const DRAW_EVERY: Duration = Duration::from_secs(2);
 const FIRST_DRAW: Duration = Duration::from_millis(1_800);
+/// Open files that are enough.
+const FILES: u64 = 65_536;
 /// What is drawn is of so much time.
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -64,6 +66,8 @@ pub fn run(args: &Args) -> Result<Exit> {
     let began = Instant::now();
     ensure_fault!(Usage, args.once.is_none_or(|time| time.0 >= LOOK_EVERY), "--once needs a second at least");
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
+    // Each thread that is sampled has a descriptor, or one for each CPU.
+    open_files::raise_to(open_files::most().min(FILES))?;
     let target = match (args.pid, args.listen) {
         (Some(pid), _) => Target::Process(pid),
         (None, Some(listener)) => Target::Listener(listener),
@@ -124,7 +128,7 @@ impl Watch {
         let mut refused = None;
         for group in &groups {
             if let Err(error) = watch.add(group) {
-                watch.passed_over.insert(group.root, Some(format!("{error:#}")));
+                watch.pass_over(group, &error);
                 refused.get_or_insert(error);
             }
         }
@@ -145,6 +149,12 @@ impl Watch {
             None => drop(self.passed_over.insert(group.root, None)),
         }
         Ok(())
+    }
+
+    /// One of several servers cannot be watched, or no longer.
+    fn pass_over(&mut self, group: &Group, error: &anyhow::Error) {
+        self.servers.retain(|server| server.root != group.root);
+        self.passed_over.insert(group.root, Some(format!("{error:#}")));
     }
 
     fn read(&mut self) {
@@ -174,11 +184,15 @@ impl Watch {
         self.passed_over.retain(|root, _| is_there(*root));
         for group in &groups {
             match self.servers.iter_mut().find(|server| server.root == group.root) {
-                Some(server) => server.follow(group)?,
-                None if self.passed_over.contains_key(&group.root) => (),
+                _ if self.passed_over.contains_key(&group.root) => (),
+                Some(server) => {
+                    if let Err(error) = server.follow(group) {
+                        self.pass_over(group, &error);
+                    }
+                }
                 None => {
                     if let Err(error) = self.add(group) {
-                        self.passed_over.insert(group.root, Some(format!("{error:#}")));
+                        self.pass_over(group, &error);
                     }
                 }
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use tlsdyno_base::units::{format_count, format_duration, format_of, format_percent, format_short};
+use tlsdyno_base::units::{format_duration, format_of, format_percent, format_rate};
 use tlsdyno_packets::{Capture, Captured, Counts, Settings};
 use tlsdyno_tls::Group;
 
@@ -142,9 +142,9 @@ impl Passed {
         let per_s = all as f64 * f64::from(self.one_client_in_count) / (self.elapsed_ns as f64 / 1e9).max(1e-9);
         let kinds = &counts.connections;
         let mut lines = vec![format!(
-            "{} handshakes, {} a second: full {} · resumed {} · broken off {}{}",
-            format_count(all),
-            format_short(per_s),
+            "{}, {}: full {} · resumed {} · broken off {}{}",
+            format_of(all as f64, "handshake"),
+            format_rate(per_s),
             of(kinds.full_handshakes, all),
             of(kinds.resumed_handshakes, all),
             of(broken_off, all),
@@ -230,7 +230,7 @@ mod tests {
         counts.agreed.resumption_refused_count = 9;
         counts.chosen_groups = [(0x11ec, 45), (0x0019, 45)].into();
         let lines = passed(counts).lines();
-        let kinds = "100 handshakes, 50 a second: full 40.0 % · resumed 50.0 % · broken off 10.0 % (10.0 % refused by \
+        let kinds = "100 handshakes, 50.0 /s: full 40.0 % · resumed 50.0 % · broken off 10.0 % (10.0 % refused by \
                      the client)";
         let agreed = "TLS 1.3 100.0 % · offered a session in vain 10.0 % · group 0x0019 50.0 % · X25519MLKEM768 50.0 %";
         assert_eq!(lines, [kinds, agreed]);
@@ -241,10 +241,7 @@ mod tests {
         let mut counts = Counts::default();
         counts.connections.without_answers = 10;
         let lines = Passed { one_client_in_count: 8, dropped_packets: 1, ..passed(counts) }.lines();
-        assert!(
-            lines[0].starts_with("10 handshakes, 40 a second") && lines[0].contains("100.0 % no answer"),
-            "{lines:?}"
-        );
+        assert!(lines[0].starts_with("10 handshakes, 40.0 /s") && lines[0].contains("100.0 % no answer"), "{lines:?}");
         assert!(lines[1].contains("one client in 8") && lines[2].contains("1 packet found no room"), "{lines:?}");
     }
 }

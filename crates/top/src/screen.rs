@@ -131,7 +131,7 @@ fn share(seen: &Seen) -> String {
     let whose = if seen.sees_kernel { "its CPU" } else { "its CPU outside of the kernel" };
     let share = seen.shares.tls();
     if seen.shares.counts.total() == 0 {
-        return "it was idle, so that no share can be told".to_owned();
+        return "it was idle: no share can be told".to_owned();
     }
     if !share.has_interval() {
         return format!(
@@ -159,7 +159,7 @@ fn reservations(seen: &Seen) -> Vec<String> {
     let total = seen.shares.counts.total();
     let percent = |count: u64, of: u64| format_percent(100.0 * count as f64 / of as f64);
     let is_much = |count: u64, of: u64| count as f64 > TOLD * of as f64;
-    let (lost, unknown) = (seen.lost_count, seen.shares.counts.unknown());
+    let (lost, unknown) = (seen.shares.counts.lost(), seen.shares.counts.unknown());
     let lost = is_much(lost, total + lost).then(|| {
         format!(
             "{} of its samples found no room and are in no share: the machine is too busy",
@@ -176,5 +176,5 @@ fn reservations(seen: &Seen) -> Vec<String> {
 /// The last line: what this program used itself.
 pub fn own(cpu_ns: u64, elapsed: Duration) -> String {
     let percent = 100.0 * cpu_ns as f64 / (elapsed.as_nanos() as f64).max(1.0);
-    format!("tlsdyno top itself used {percent:.2} % of one CPU")
+    format!("own use of tlsdyno: {percent:.2} % of one CPU")
 }

@@ -33,7 +33,6 @@ pub struct Server {
     times: Times,
     cpu: CpuTime,
     began: Instant,
-    lost_count: u64,
 }
 
 impl Server {
@@ -42,7 +41,7 @@ impl Server {
     /// # Errors
     /// This user may not look into it, the kernel lets nobody sample, or its program has no names.
     pub fn of(group: &Group, window: Option<Duration>) -> Result<Option<Server>> {
-        let libraries = libraries_of(group)?;
+        let libraries = libraries::of_processes(&group.pids).or_fault(Fault::Environment)?;
         if libraries.is_empty() {
             return Ok(None);
         }
@@ -69,7 +68,6 @@ impl Server {
             times: Times::new(window),
             cpu: CpuTime::new(&group.pids, window),
             began: Instant::now(),
-            lost_count: 0,
         }))
     }
 
@@ -77,8 +75,9 @@ impl Server {
     pub fn read(&mut self) {
         let counts = self.times.at(self.began.elapsed());
         let libraries = &self.libraries;
-        self.lost_count +=
+        let lost_count =
             self.sampler.read(|Sample { is_kernel, frames }| counts.add(place_of(libraries, is_kernel, frames)));
+        counts.add_lost(lost_count);
     }
 
     /// Follows its processes: workers and threads come and go.
@@ -97,15 +96,15 @@ impl Server {
     pub fn seen(&mut self) -> Seen {
         self.read();
         self.cpu.read(&self.pids);
-        let cpus = affinity::of_process(self.pids.last().copied());
+        let cpus: BTreeSet<usize> =
+            self.pids.iter().filter_map(|pid| affinity::of_process(Some(*pid))).flatten().collect();
         let (cpu_ns, elapsed) = self.cpu.used();
         Seen {
             shares: self.times.shares(),
             cpu_ns,
             elapsed,
-            cpus_count: cpus.unwrap_or_else(affinity::allowed).len(),
+            cpus_count: cpus.len(),
             processes_count: self.pids.len(),
-            lost_count: self.lost_count,
             sees_kernel: self.sampler.sees_kernel(),
         }
     }
@@ -121,24 +120,8 @@ pub struct Seen {
     /// CPUs that it may run on.
     pub cpus_count: usize,
     pub processes_count: usize,
-    /// Samples that found no room.
-    pub lost_count: u64,
     /// Time in the kernel is sampled too.
     pub sees_kernel: bool,
-}
-
-/// Workers may have libraries that their parent has not, and the first that can be read tells them.
-fn libraries_of(group: &Group) -> Result<Vec<Found>> {
-    let each = group.pids.iter().map(|pid| libraries::of_process(*pid).or_fault(Fault::Environment));
-    let mut refused = None;
-    for found in each {
-        match found {
-            Ok(found) if !found.is_empty() => return Ok(found),
-            Ok(_) => (),
-            Err(error) => refused = Some(error),
-        }
-    }
-    refused.map_or(Ok(Vec::new()), Err)
 }
 
 /// What is sampled of a server with these libraries. A program that a library is part of may have its assembler.

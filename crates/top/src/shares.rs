@@ -1,10 +1,11 @@
 //! From samples to shares with intervals.
 //!
 //! Samples that follow each other are alike: a busy second has the same handshakes. So their number counts for more
-//! than it is worth. The time is divided into 16 to 31 equal blocks (8 at least). The variance of a share between
-//! blocks, as a ratio of two sums (Cochran, Sampling Techniques, 1977, section 6.3), by that of as many independent
-//! samples is the design effect (Kish 1965), at least 1. The interval is that of Wilson (1927) for as many samples as
-//! are left by it, with Student's t of the blocks in place of the normal quantile. So it holds near 0 and 100 %, too.
+//! than it is worth. The time is divided into 16 to 31 equal blocks (10 where it is a second). The variance of a share
+//! between blocks, as a ratio of two sums (Cochran, Sampling Techniques, 1977, section 6.3), by that of as many
+//! independent samples is the design effect (Kish 1965), at least 1. The interval is that of Wilson (1927) for as many
+//! samples as are left by it, with Student's t of the blocks in place of the normal quantile. So it holds near 0 and
+//! 100 %, too.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub struct Counts {
     parts: [u64; Part::ALL.len()],
     server: u64,
     unknown: u64,
+    lost: u64,
 }
 
 impl Counts {
@@ -42,12 +44,18 @@ impl Counts {
         }
     }
 
+    /// Counts samples that found no room. They are in no share.
+    pub fn add_lost(&mut self, count: u64) {
+        self.lost += count;
+    }
+
     fn add_all(&mut self, other: &Counts) {
         for (own, other) in self.parts.iter_mut().zip(other.parts) {
             *own += other;
         }
         self.server += other.server;
         self.unknown += other.unknown;
+        self.lost += other.lost;
     }
 
     /// Samples of a part of TLS.
@@ -65,7 +73,12 @@ impl Counts {
         self.unknown
     }
 
-    /// All samples.
+    /// Samples that found no room.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// All samples but those.
     pub fn total(&self) -> u64 {
         self.tls() + self.server + self.unknown
     }

@@ -19,8 +19,8 @@ const GENERATED: [&str; 2] = ["docs/FORMAT.md", "docs/STAGES.md"];
 /// Words of all other pages together with the front page. Wanted are 20,000, and 700 for each command that came later;
 /// and 500 for copies of HAProxy, Apache and lighttpd, patches and remedies together; 650 for the cryptoserver; 200 for
 /// front ends of a cluster and their database; 200 for what of the papers was still missing (SPECweb99_SSL's rules);
-/// 687 for `top`.
-const ALL_OTHERS: usize = 25_237;
+/// 790 for `top`.
+const ALL_OTHERS: usize = 25_340;
 
 /// Documents that are too long, sentences that are too long, and links that lead nowhere.
 pub fn faults(files: &[File]) -> Vec<Finding> {

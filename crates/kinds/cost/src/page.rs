@@ -179,15 +179,14 @@ fn life_chart(summary: &CostSummary) -> Option<Chart> {
     let mut parts: Vec<String> = Vec::new();
     let mut words = Vec::new();
     for server in &summary.servers {
-        let mut start = 0.0;
+        let (label, mut start) = (server.identity.label, 0.0);
+        let named = format!("{label} {}", server.identity.called());
         for part in server.parts.iter().filter(|part| part.kind == PartKind::Life) {
             // A part below zero has no width; its number is in the table.
             let end = start + part.cost_ns.value.max(0.0) / 1e3;
-            rows.push(json!({
-                "server": format!("{} {}", server.identity.label, server.identity.called()), "part": part.id, "start": start, "end": end,
-                "cost": told(&part.cost_ns),
-            }));
-            words.push(format!("{}: {} {}", server.identity.label, part.id, told(&part.cost_ns)));
+            let cost = told(&part.cost_ns);
+            words.push(format!("{label}: {} {cost}", part.id));
+            rows.push(json!({"server": named, "part": part.id, "start": start, "end": end, "cost": cost}));
             let name = part.id.to_string();
             if !parts.contains(&name) {
                 parts.push(name);

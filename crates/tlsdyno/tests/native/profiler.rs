@@ -63,10 +63,12 @@ fn class(counts: &ProfileCounts, name: &str) -> ClassCount {
     counts.iter().find(|(_, class, _)| *class == name).map_or(ClassCount::default(), |(.., count)| count)
 }
 
-/// What the programs do (`native/tests/work.h`) was counted and timed.
+/// What the programs do (`native/tests/work.h`) was counted and timed. On a busy machine the clock's own time, which is
+/// taken off, may leave nothing of short calls.
 fn check(counts: &ProfileCounts, what: &str) {
     for stage in [Stage::Digest, Stage::Cipher, Stage::Randomness] {
-        assert!(counts.ns_of(stage) > 0.0, "{what}: {stage}: {counts:?}");
+        let is_timed = counts.iter().any(|(of, _, count)| of == stage && count.timed_count > 0);
+        assert!(is_timed, "{what}: {stage}: {counts:?}");
     }
     check_long(counts, what);
 }

@@ -57,6 +57,29 @@ fn has_interval(server: &Value) -> bool {
     server["cpu"]["tls"]["low"].is_f64()
 }
 
+/// The object has no field, and no part, that its page does not tell of.
+fn check_form(seen: &Value) {
+    fn names(value: &Value, all: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                all.push(name.clone());
+                names(value, all);
+            }),
+            Value::Array(items) => items.iter().for_each(|item| names(item, all)),
+            _ => {}
+        }
+    }
+    let document = include_str!("../../../../docs/FORMAT.md");
+    let section = document.split("`tlsdyno top --json`").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let mut all = Vec::new();
+    names(seen, &mut all);
+    let parts = seen["servers"][0]["cpu"]["parts"].as_array().unwrap();
+    all.extend(parts.iter().map(|part| part["part"].as_str().unwrap().to_owned()));
+    let is_told = |name: &String| section.contains(&format!("`{name}`")) || section.contains(&format!("`{name}[]`"));
+    all.retain(|name| !is_told(name) && section.matches(&format!(".{name}`")).count() == 0);
+    assert_eq!(all, Vec::<String>::new());
+}
+
 /// Parts add up, and each lies within its interval.
 fn check(server: &Value) {
     let cpu = &server["cpu"];
@@ -106,6 +129,22 @@ fn haproxy_and_a_go_server_are_told_by_files_and_by_functions() {
         assert!(part(&seen, "signature")["samples_count"].as_u64() > Some(0), "{seen}");
         assert!(seen["addresses"].as_array().unwrap().contains(&at.to_string().into()), "{seen}");
     }
+}
+
+/// Others' servers run beside it, and come and go.
+#[test]
+fn every_server_of_the_machine_is_told() {
+    let place = Place::new();
+    let server = started(&place, ServerName::Nginx);
+    let output = place.run(&["top", "--once", "1s", "--json"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let at = server.address().to_string();
+    let is_it = |server: &&Value| server["addresses"].as_array().unwrap().contains(&at.as_str().into());
+    let found = seen["servers"].as_array().unwrap().iter().find(is_it);
+    assert!(found.is_some_and(|found| found["name"] == "nginx") && said.contains("nginx"), "{seen}");
+    check_form(&seen);
 }
 
 /// A process that was not there when the watch began does all the work.

@@ -9,7 +9,9 @@ mod openssl;
 mod rustls;
 mod wolfssl;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use tlsdyno_servers::tls_library::inside_file;
@@ -73,24 +75,41 @@ pub struct Found {
     pub version: String,
 }
 
-/// The TLS libraries that a process has mapped, or one that is part of its program.
+/// The TLS libraries that one of these processes has mapped, or one that is part of its program. Workers may have
+/// mapped what their parent has not.
 ///
 /// # Errors
-/// It has ended, or this user may not look into it.
-pub fn of_process(pid: u32) -> Result<Vec<Found>> {
-    let mapped = mapped_libraries(pid)?;
-    let shared: Vec<Found> = LIBRARIES.iter().filter_map(|library| shared(pid, library, &mapped)).collect();
-    if !shared.is_empty() {
-        return Ok(shared);
+/// None has, and one has ended, or this user may not look into it.
+pub fn of_processes(pids: &[u32]) -> Result<Vec<Found>> {
+    let mut refused = None;
+    for &pid in pids {
+        match mapped_libraries(pid) {
+            Ok(mapped) => {
+                let found: Vec<Found> = LIBRARIES.iter().filter_map(|library| shared(pid, library, &mapped)).collect();
+                if !found.is_empty() {
+                    return Ok(found);
+                }
+            }
+            Err(error) => refused = Some(error),
+        }
     }
-    let program = PathBuf::from(format!("/proc/{pid}/exe"));
-    let Some(version) = inside_file(&program) else { return Ok(Vec::new()) };
-    let library = LIBRARIES.iter().find(|library| version.starts_with(library.name));
-    let file = std::fs::read_link(&program).ok();
-    let file = file.as_deref().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    // A program is read as a whole, and once.
+    let programs = pids.iter().filter_map(|pid| Some((fs::read_link(format!("/proc/{pid}/exe")).ok()?, *pid)));
+    let programs: BTreeMap<PathBuf, u32> = programs.collect();
+    let inside = programs.iter().find_map(|(path, pid)| inside(path, *pid));
+    match (inside, refused) {
+        (None, Some(error)) => Err(error),
+        (inside, _) => Ok(inside.into_iter().collect()),
+    }
+}
+
+/// The library that is part of the program that a process runs.
+fn inside(path: &Path, pid: u32) -> Option<Found> {
+    let version = inside_file(Path::new(&format!("/proc/{pid}/exe")))?;
+    let library = LIBRARIES.iter().find(|library| version.starts_with(library.name))?;
     // The kernel says so of a program that was replaced since.
-    let file = file.map(|name| name.trim_end_matches(" (deleted)").to_owned());
-    Ok(library.into_iter().map(|library| Found { library, program: file.clone(), version: version.clone() }).collect())
+    let program = path.file_name()?.to_string_lossy().trim_end_matches(" (deleted)").to_owned();
+    Some(Found { library, program: Some(program), version })
 }
 
 fn shared(pid: u32, library: &'static Library, mapped: &[MappedLibrary]) -> Option<Found> {
@@ -139,10 +158,10 @@ mod tests {
     #[test]
     fn a_process_without_tls_has_none() {
         let mut stranger = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let found = of_process(stranger.id()).unwrap();
+        let found = of_processes(&[stranger.id()]).unwrap();
         stranger.kill().unwrap();
         stranger.wait().unwrap();
         assert!(found.is_empty(), "{found:?}");
-        assert!(of_process(u32::MAX).is_err());
+        assert!(of_processes(&[u32::MAX]).is_err() && of_processes(&[]).unwrap().is_empty());
     }
 }
