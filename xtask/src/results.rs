@@ -80,12 +80,13 @@ fn spliced(page: &str, folder: &Path) -> Result<String> {
 /// The part by which servers are ranked.
 const FULL: &str = "full handshake";
 /// What a table of sheets shows of CPU time: the head of each column, and the part.
-const PARTS: [(&str, &str); 6] = [
-    ("TCP, µs", "accepting and closing"),
-    ("full, µs", FULL),
-    ("key agreement", "key agreement"),
-    ("certificate and signature", "certificate and signature"),
-    ("resumed, µs", "resumed handshake"),
+const PARTS: [(&str, &str); 7] = [
+    ("full", FULL),
+    ("resumed", "resumed handshake"),
+    ("keys", "key agreement and key schedule, together"),
+    ("certificate, signature", "certificate and signature"),
+    ("Finished, tickets", "client's Finished, tickets"),
+    ("TCP", "accepting and closing"),
     ("next request", "next request on the connection"),
 ];
 /// The same of memory: where connections stay.

@@ -76,7 +76,10 @@ fn check_form(seen: &Value) {
     let parts = seen["servers"][0]["cpu"]["parts"].as_array().unwrap();
     all.extend(parts.iter().map(|part| part["part"].as_str().unwrap().to_owned()));
     let is_told = |name: &String| section.contains(&format!("`{name}`")) || section.contains(&format!("`{name}[]`"));
-    all.retain(|name| !is_told(name) && section.matches(&format!(".{name}`")).count() == 0);
+    // Code points of groups and suites are names, too.
+    all.retain(|name| {
+        name.parse::<u16>().is_err() && !is_told(name) && section.matches(&format!(".{name}`")).count() == 0
+    });
     assert_eq!(all, Vec::<String>::new());
 }
 
@@ -145,6 +148,39 @@ fn every_server_of_the_machine_is_told() {
     let found = seen["servers"].as_array().unwrap().iter().find(is_it);
     assert!(found.is_some_and(|found| found["name"] == "nginx") && said.contains("nginx"), "{seen}");
     check_form(&seen);
+}
+
+/// What passes as packets is what the client did.
+#[test]
+fn kinds_of_handshakes_are_those_that_the_client_made() {
+    let place = Place::new();
+    let server = started(&place, ServerName::Nginx);
+    let at = server.address();
+    let url = format!("https://{at}/hello.txt");
+    let both = |seconds: &str| {
+        let mut made = Value::Null;
+        let mut seen = watched_while(&place, at, seconds, || {
+            let arguments = ["load", &url, "--json", "--effort", "floor", "--connections", "2", "--reuse", "50%"];
+            let few = ["--requests-per-connection", "1", "--per-user", "20", "--duration", "60s"];
+            made = serde_json::from_slice(&place.run(&[&arguments[..], &few].concat()).stdout).unwrap();
+        });
+        [seen["servers"][0]["handshakes"].take(), made["handshakes"].take()]
+    };
+    let kinds = |[seen, made]: &[Value; 2]| {
+        let of = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{seen} {made}"));
+        let [seen, made] = [(seen, ["full_handshakes", "resumed_handshakes"]), (made, ["full", "resumed_accepted"])]
+            .map(|(all, names)| names.map(|name| of(all.get("connections").unwrap_or(all).get(name).unwrap())));
+        [seen, made]
+    };
+    // It takes a privilege, without which the answer says so.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    // A busy machine makes them after the end of a short watch.
+    let of = place::given_time(2, both, |of| kinds(of)[0] == kinds(of)[1]);
+    assert!(kinds(&of)[0].iter().all(|count| *count > 0), "{of:?}");
+    assert_eq!(of[0]["agreed"]["tls13_handshakes"], kinds(&of)[1].iter().sum::<u64>());
+    assert_eq!(of[0]["chosen_groups"].as_object().unwrap().len(), 1, "{}", of[0]);
 }
 
 /// A process that was not there when the watch began does all the work.
