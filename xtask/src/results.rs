@@ -5,7 +5,6 @@
 //! server of `tlsdyno cost`, of its time, memory or locks; in `<!-- results: shares FILE -->` a stage. A test holds
 //! all pages against their records.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -116,7 +115,8 @@ fn sheets(files: &str, folder: &Path) -> Result<String> {
         };
         let full_ns = |server: &Value| of(&server["parts"], "part", FULL)?["cost_ns"]["value"].as_f64();
         let mut ranked: Vec<&Value> = servers.iter().collect();
-        ranked.sort_by(|one, other| full_ns(one).partial_cmp(&full_ns(other)).unwrap_or(Ordering::Equal));
+        let place = |server: &Value| full_ns(server).unwrap_or(f64::INFINITY);
+        ranked.sort_by(|one, other| place(one).total_cmp(&place(other)));
         for server in ranked.into_iter().map(name) {
             if !names.contains(&server) {
                 names.push(server);
@@ -372,14 +372,14 @@ mod tests {
             &format!(r#"{{"cost": {{"servers": [{{"name": "Go", "parts": [{part}]}}, {{"name": "C"}}]}}}}"#),
         );
         let state = r#"{"state": "finished", "bytes": {"value": 2048, "low": 1024, "high": 4096}}"#;
-        write("memory.json", &format!(r#"{{"memory": {{"servers": [{{"server": "Go", "states": [{state}]}}]}}}}"#));
+        write("memory.json", &format!(r#"{{"memory": {{"servers": [{{"name": "Go", "states": [{state}]}}]}}}}"#));
         write(
             "locks.json",
-            r#"{"locks": {"servers": [{"server": "C", "steps": [{"read_locks_count": {"value": 7.0}}]}]}}"#,
+            r#"{"locks": {"servers": [{"name": "C", "steps": [{"read_locks_count": {"value": 7.0}}]}]}}"#,
         );
         let page = format!("{BEGIN}cost cost.json memory.json locks.json -->\n{END}\n");
         let new = spliced(&page, folder.path()).unwrap();
-        assert!(new.contains("| server CPU, µs | full handshake | KiB, idle | read locks |\n"), "{new}");
+        assert!(new.contains("| stack | full | KiB, idle | read locks |\n"), "{new}");
         assert!(new.contains("| Go | 1.5 [1.0, 2.0] | 2.0 [1.0, 4.0] | – |\n| C | – | – | 7 |\n"), "{new}");
         assert!(spliced(&format!("{BEGIN}cost gone.json -->\n{END}\n"), folder.path()).is_err());
     }

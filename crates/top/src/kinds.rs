@@ -152,7 +152,7 @@ impl Passed {
         )];
         lines.extend((complete > 0).then(|| self.agreed(complete)));
         let waited = counts.hello_to_answer();
-        if counts.hello_to_answer_ns.len() > 0 {
+        if !counts.hello_to_answer_ns.is_empty() {
             lines.push(format!(
                 "hello to answer: {} p50, {} p99, {} at most",
                 format_duration(waited.p50 as f64),

@@ -204,7 +204,7 @@ fn value(rest: &mut &str) -> Result<String> {
             break;
         }
         let token = token(rest);
-        ensure!(first != '"' || token.len() > 1 && token.ends_with('"'), "a quote is not closed");
+        ensure!(first != '"' || end_of_quoted(rest).is_some(), "a quote is not closed");
         depth += i32::from(first == '(') - i32::from(first == ')');
         *rest = &rest[token.len()..];
     }
@@ -232,9 +232,14 @@ mod tests {
         assert_eq!(pairs(&value_of(&items, "a.b").unwrap()), [("x".into(), "1 ) }".into()), ("z".into(), "2".into())]);
         assert!(matches!(&items[3], Item::Block { head, .. } if head == "else $HTTP[\"host\"] =~ \"^a\\.b{2}\""));
         assert_eq!(all(&items).len(), 6);
-        for (text, said) in
-            [("a = (", "not closed"), ("x {", "not closed"), ("}", "belongs"), ("a = \"", "quote"), ("a", "no setting")]
-        {
+        for (text, said) in [
+            ("a = (", "not closed"),
+            ("x {", "not closed"),
+            ("}", "belongs"),
+            ("a = \"", "quote"),
+            ("a = \"\\\"", "quote"),
+            ("a", "no setting"),
+        ] {
             assert!(format!("{:#}", read(text).unwrap_err()).contains(said), "{text}");
         }
     }

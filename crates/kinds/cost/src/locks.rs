@@ -176,7 +176,7 @@ impl Subject for UnderValgrind<'_> {
         let [target, number] = self.steps[index];
         let target = &mut self.targets[target];
         let block = target.block(number, work.piece.requests, self.stop);
-        block.with_context(|| target.measured.steps[number].name.clone()).or_fault(Fault::Unreachable)
+        block.with_context(|| target.measured.steps[number].name.clone()).or_fault(Fault::Server)
     }
 
     fn leave_out(&mut self, index: usize) -> bool {

@@ -122,8 +122,11 @@ impl<'a> Outside<'a> {
             }
             let [target, step] = self.steps[index];
             let slice = self.targets[target].slice(step, time.since, self.sweeps);
-            let slice =
-                slice.map_err(|error| error.context(self.step(index).name.clone())).or_fault(Fault::Unreachable);
+            let is_ours = self.targets[target].server.is_started();
+            let slice = slice.map_err(|error| {
+                let fault = if is_ours { Fault::Server } else { Fault::Unreachable };
+                fault.wrap(error.context(self.step(index).name.clone()))
+            });
             let Some((slice, body_bytes)) = slice.map_err(|error| (index, error))? else { continue };
             block.hits += u64::from(slice.hits);
             block.connections += u64::from(slice.hits);

@@ -161,7 +161,7 @@ fn kinds_of_handshakes_are_those_that_the_client_made() {
         let mut made = Value::Null;
         let mut seen = watched_while(&place, at, seconds, || {
             let arguments = ["load", &url, "--json", "--effort", "floor", "--connections", "2", "--reuse", "50%"];
-            let few = ["--requests-per-connection", "1", "--per-user", "20", "--duration", "60s"];
+            let few = ["--requests-per-connection", "1", "--requests", "60"];
             made = serde_json::from_slice(&place.run(&[&arguments[..], &few].concat()).stdout).unwrap();
         });
         [seen["servers"][0]["handshakes"].take(), made["handshakes"].take()]
