@@ -91,10 +91,11 @@ const PARTS: [(&str, &str); 7] = [
 /// The same of memory: where connections stay.
 const STATES: [(&str, &str); 2] = [("KiB, idle", "finished"), ("KiB, half open", "flight")];
 /// The same of locks: what is counted for a full handshake with a request.
-const LOCKS: [(&str, &str); 3] = [
+const LOCKS: [(&str, &str); 4] = [
     ("locked instructions", "locked_instructions_count"),
     ("read locks", "read_locks_count"),
     ("write locks", "write_locks_count"),
+    ("mutexes", "mutexes_count"),
 ];
 
 /// CPU time of the parts of a connection, memory and locks: a row for each server of a sheet, the cheapest full

@@ -12,7 +12,7 @@ const SENTENCE: usize = 40;
 /// `<!-- … -->` marks that end with `<!-- …: end -->`) is not counted.
 const GROUPS: [(&str, usize, &[&str]); 2] = [
     ("the front page", 700, &["README.md"]),
-    ("the pages of results and habits", 2840, &["docs/ANSWERS.md", "docs/RESULTS.md", "SECURITY.md", "RELEASING.md"]),
+    ("the pages of results and habits", 2860, &["docs/ANSWERS.md", "docs/RESULTS.md", "SECURITY.md", "RELEASING.md"]),
 ];
 /// Pages that a command makes, or a test holds against the code.
 const GENERATED: [&str; 2] = ["docs/FORMAT.md", "docs/STAGES.md"];
