@@ -9,10 +9,11 @@ use crate::tlsdyno::workspace;
 /// Words of a sentence.
 const SENTENCE: usize = 40;
 /// Groups of pages, each with the words that it may have together, as `wc -w` counts them. What is generated (between
-/// `<!-- … -->` marks that end with `<!-- …: end -->`) is not counted.
+/// `<!-- … -->` marks that end with `<!-- …: end -->`) is not counted. Of the words of results 380 are the state of TLS
+/// stacks and its three answers.
 const GROUPS: [(&str, usize, &[&str]); 2] = [
     ("the front page", 700, &["README.md"]),
-    ("the pages of results and habits", 2860, &["docs/ANSWERS.md", "docs/RESULTS.md", "SECURITY.md", "RELEASING.md"]),
+    ("the pages of results and habits", 2880, &["docs/ANSWERS.md", "docs/RESULTS.md", "SECURITY.md", "RELEASING.md"]),
 ];
 /// Pages that a command makes, or a test holds against the code.
 const GENERATED: [&str; 2] = ["docs/FORMAT.md", "docs/STAGES.md"];
