@@ -1,12 +1,14 @@
 //! Kinds of handshakes that the servers have, counted from copies of their packets.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Serialize;
+use tlsdyno_base::namespace::Namespace;
 use tlsdyno_base::units::{format_duration, format_of, format_percent, format_rate};
 use tlsdyno_packets::{Capture, Captured, Counts, Settings};
 use tlsdyno_tls::Group;
@@ -18,16 +20,22 @@ const SHOWN_PERCENT: f64 = 1.0;
 
 /// Captures the packets of all servers that are watched.
 pub struct Kinds {
-    capture: Option<Capture>,
-    /// Reason why there is none.
-    refusal: Option<String>,
-    /// Where servers listen, in the order of the capture's counts.
+    networks: Vec<Network>,
+    window: Option<Duration>,
+}
+
+/// What passes in a network namespace.
+struct Network {
+    /// What the kernel calls it.
+    name: PathBuf,
+    /// Where servers listen in it, in the order of the capture's counts.
     listeners: Vec<SocketAddr>,
+    /// `Err`: why nothing is seen of it.
+    capture: Result<Capture, String>,
     /// What was counted until when, the oldest first.
     taken: VecDeque<(Instant, Captured)>,
     /// Beginning of the oldest.
     since: Instant,
-    window: Option<Duration>,
 }
 
 /// What passed a server.
@@ -46,23 +54,26 @@ pub struct Passed {
 impl Kinds {
     /// Captures nothing yet. `window`: what is older is forgotten.
     pub fn new(window: Option<Duration>) -> Kinds {
-        let (listeners, taken, since) = (Vec::new(), VecDeque::new(), Instant::now());
-        Kinds { capture: None, refusal: Some("it listens nowhere".to_owned()), listeners, taken, since, window }
+        Kinds { networks: Vec::new(), window }
     }
 
-    /// Captures anew where servers listen elsewhere than before.
+    /// Captures anew where servers listen elsewhere than before: what was counted there is in another order.
     pub fn follow(&mut self, servers: &[Server]) {
-        let all: BTreeSet<SocketAddr> = servers.iter().flat_map(|server| &server.addresses).copied().collect();
-        if self.listeners.iter().eq(&all) {
-            return;
+        let mut wanted: BTreeMap<PathBuf, (u32, BTreeSet<SocketAddr>)> = BTreeMap::new();
+        for server in servers.iter().filter(|server| !server.addresses.is_empty()) {
+            let (pid, listeners) = wanted.entry(network_of(server.root)).or_default();
+            *pid = server.root;
+            listeners.extend(&server.addresses);
         }
-        // What was counted so far is in the order of the listeners before.
-        self.taken.clear();
-        self.since = Instant::now();
-        self.listeners = all.into_iter().collect();
-        let opened = is_of_this_network(servers).and_then(|()| Capture::open(&self.listeners, Settings::default()));
-        self.refusal = opened.as_ref().err().map(|error| format!("{error:#}"));
-        self.capture = opened.ok();
+        let mut before = std::mem::take(&mut self.networks);
+        for (name, (pid, listeners)) in wanted {
+            let same = before.iter().position(|of| of.name == name && of.listeners.iter().eq(&listeners));
+            let network = match same {
+                Some(at) => before.swap_remove(at),
+                None => Network::open(name, pid, listeners.into_iter().collect()),
+            };
+            self.networks.push(network);
+        }
     }
 
     /// Waits until then, and counts what passes meanwhile.
@@ -70,13 +81,12 @@ impl Kinds {
     /// # Errors
     /// The kernel gives no packets any more.
     pub fn wait(&mut self, until: Instant) -> Result<()> {
-        match &mut self.capture {
-            Some(capture) => capture.read(until),
-            None => {
-                std::thread::sleep(until.saturating_duration_since(Instant::now()));
-                Ok(())
-            }
+        let mut captures = self.networks.iter_mut().filter_map(|network| network.capture.as_mut().ok());
+        match captures.next() {
+            Some(first) => first.read(until)?,
+            None => std::thread::sleep(until.saturating_duration_since(Instant::now())),
         }
+        captures.try_for_each(|other| other.read(until))
     }
 
     /// Keeps what was counted since the last call, and forgets what is too old.
@@ -84,49 +94,64 @@ impl Kinds {
     /// # Errors
     /// The kernel does not tell what it lost.
     pub fn take(&mut self) -> Result<()> {
-        let Some(capture) = &mut self.capture else { return Ok(()) };
-        self.taken.push_back((Instant::now(), capture.take()?));
-        while let (Some((ended, _)), Some(window)) = (self.taken.front(), self.window)
-            && ended.elapsed() > window
-        {
-            self.since = *ended;
-            self.taken.pop_front();
+        for Network { capture, taken, since, .. } in &mut self.networks {
+            let Ok(capture) = capture else { continue };
+            taken.push_back((Instant::now(), capture.take()?));
+            while let (Some((ended, _)), Some(window)) = (taken.front(), self.window)
+                && ended.elapsed() > window
+            {
+                *since = *ended;
+                taken.pop_front();
+            }
         }
         Ok(())
     }
 
     /// What passed a server. `Err`: why nothing of it is seen.
     pub fn of(&self, server: &Server) -> Result<Passed, String> {
-        if let Some(refusal) = &self.refusal {
-            return Err(refusal.clone());
-        }
+        let name = network_of(server.root);
+        let network = self.networks.iter().find(|network| network.name == name);
+        let network = network.filter(|_| !server.addresses.is_empty());
+        let Network { listeners, capture, taken, since, .. } = network.ok_or("it listens nowhere")?;
+        capture.as_ref().map_err(String::clone)?;
         let mut counts = Counts::default();
         let is_own = |(_, listener): &(usize, &SocketAddr)| server.addresses.contains(listener);
-        let own: Vec<usize> = self.listeners.iter().enumerate().filter(is_own).map(|(at, _)| at).collect();
-        for (_, captured) in &self.taken {
+        let own: Vec<usize> = listeners.iter().enumerate().filter(is_own).map(|(at, _)| at).collect();
+        for (_, captured) in taken {
             own.iter().filter_map(|at| captured.listeners.get(*at)).for_each(|of| counts.add(of));
         }
-        let until = self.taken.back().map_or(self.since, |(ended, _)| *ended);
+        let until = taken.back().map_or(*since, |(ended, _)| *ended);
         Ok(Passed {
-            elapsed_ns: until.saturating_duration_since(self.since).as_nanos() as u64,
-            one_client_in_count: self.taken.back().map_or(1, |(_, captured)| captured.one_client_in),
-            dropped_packets: self.taken.iter().map(|(_, captured)| captured.dropped_packets).sum(),
+            elapsed_ns: until.saturating_duration_since(*since).as_nanos() as u64,
+            one_client_in_count: taken.back().map_or(1, |(_, captured)| captured.one_client_in),
+            dropped_packets: taken.iter().map(|(_, captured)| captured.dropped_packets).sum(),
             counts,
         })
     }
 }
 
-/// Fails where the packets of a server pass in another network namespace, as those of a container do.
-fn is_of_this_network(servers: &[Server]) -> Result<()> {
-    let network = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net"));
-    let own = network("self").context("read which network namespace this is")?;
-    for Server { name, root, .. } in servers {
-        ensure!(
-            network(&root.to_string()).is_ok_and(|of| of == own),
-            "packets of {name} pass in another network namespace; run tlsdyno top there: nsenter --net --target {root}"
-        );
+impl Network {
+    /// `pid`: a process in it, which a container has of its own.
+    fn open(name: PathBuf, pid: u32, listeners: Vec<SocketAddr>) -> Network {
+        let open = || Capture::open(&listeners, Settings::default());
+        let opened = if name == network_of(std::process::id()) {
+            open()
+        } else {
+            let there = Namespace::open(&namespace_of(pid)).and_then(|there| there.within(open));
+            there.context("failed to enter its network namespace; run this as root").and_then(|opened| opened)
+        };
+        let capture = opened.map_err(|error| format!("{error:#}"));
+        Network { name, listeners, capture, taken: VecDeque::new(), since: Instant::now() }
     }
-    Ok(())
+}
+
+fn namespace_of(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/ns/net"))
+}
+
+/// Name of the network namespace of a process; empty: it cannot be read.
+fn network_of(pid: u32) -> PathBuf {
+    fs::read_link(namespace_of(pid)).unwrap_or_default()
 }
 
 impl Passed {

@@ -11,6 +11,8 @@ use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{Instance, ServerTls, certificates};
 use tlsdyno_tls::Version;
 
+use crate::machines::TLSDYNO;
+use crate::machines::far::{Network, inside};
 use crate::place::{self, Place};
 use crate::stacks::go_server::{self, GoServer};
 
@@ -181,6 +183,33 @@ fn kinds_of_handshakes_are_those_that_the_client_made() {
     assert!(kinds(&of)[0].iter().all(|count| *count > 0), "{of:?}");
     assert_eq!(of[0]["agreed"]["tls13_handshakes"], kinds(&of)[1].iter().sum::<u64>());
     assert_eq!(of[0]["chosen_groups"].as_object().unwrap().len(), 1, "{}", of[0]);
+}
+
+/// As of a server in a container.
+#[test]
+fn handshakes_in_another_network_are_counted_there() {
+    let Some(network) = Network::new() else { return };
+    let place = Place::new();
+    let listen = ["serve", "--listen", "10.99.0.2:0", "--allow-insecure-listen", "--print-address"];
+    let mut server = inside(&network.far, TLSDYNO, &[&listen[..], &["--docroot", "docroot"]].concat());
+    let mut server = server.current_dir(place.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = serde_json::from_str::<Value>(&line).unwrap()["address"].as_str().unwrap().to_owned();
+    let url = format!("https://{address}/hello.txt");
+    let counted = |seconds: &str| {
+        let seen = watched_while(&place, address.parse().unwrap(), seconds, || {
+            let load = ["load", &url, "-k", "--i-may-load-this", "10.99.0.2", "--requests", "20"];
+            let alone = ["--requests-per-connection", "1", "-c", "2"];
+            let output = inside(&network.near, TLSDYNO, &[&load[..], &alone].concat()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        });
+        seen["servers"][0]["handshakes"].clone()
+    };
+    let is_all = |seen: &Value| seen["agreed"]["tls13_handshakes"] == 20;
+    place::given_time(2, counted, is_all);
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 /// A process that was not there when the watch began does all the work.
