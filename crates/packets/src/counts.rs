@@ -59,7 +59,7 @@ counters! {
 counters! {
     /// What clients offered, in all hellos of handshakes that are over. A HelloRetryRequest makes no second hello.
     pub struct Offers {
-        /// Hellos.
+        /// ClientHellos that came whole.
         pub hellos: u64,
         /// Those that offer TLS 1.3.
         pub tls13_hellos: u64,
@@ -69,7 +69,7 @@ counters! {
         pub http2_hellos: u64,
         /// Those that offer HTTP/1.1 in ALPN.
         pub http1_hellos: u64,
-        /// Those with ALPN.
+        /// Those that offer any protocol in ALPN.
         pub alpn_hellos: u64,
     }
 }

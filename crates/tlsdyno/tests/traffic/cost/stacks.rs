@@ -50,3 +50,23 @@ fn stacks_stand_beside_each_other_with_each_certificate() {
     assert_eq!(output.status.code(), Some(6), "{said}");
     assert!(said.contains("not built or installed: nginx/aws-lc; `tlsdyno stacks`"), "{said}");
 }
+
+/// One that cannot be measured takes nothing from the others.
+#[test]
+fn a_stack_that_does_not_start_is_left_out_and_told() {
+    let place = Place::new();
+    let broken = "title = \"broken\"\nprograms = { sh = \"dash\" }\n[server]\nversion = \"echo 1\"\n\
+                  command = \"sh -c 'exit 3' {port} {key}\"\n";
+    std::fs::write(place.path().join("broken.toml"), broken).unwrap();
+    let with = |names: &str| format!("extends = \"stacks\"\n[stacks]\ncertificates = [\"p-256\"]\nonly = {names}\n");
+    std::fs::write(place.path().join("two.toml"), with("[\"broken.toml\", \"nginx/installed\"]")).unwrap();
+    std::fs::write(place.path().join("one.toml"), with("[\"broken.toml\"]")).unwrap();
+    let output = place.run(&["run", "two.toml", "--time", "10", "--json", "--no-report"]);
+    let sheet: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let servers = sheet["cost"]["servers"].as_array().unwrap();
+    assert!(servers.len() == 1 && servers[0]["name"] == "nginx/installed", "{servers:?}");
+    assert!(sheet["warnings"].to_string().contains("broken was left out"), "{}", sheet["warnings"]);
+    let output = place.run(&["run", "one.toml", "--time", "10", "--no-report"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("none of these servers can be measured"), "{said}");
+}
