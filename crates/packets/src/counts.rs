@@ -71,6 +71,8 @@ counters! {
         pub http1_hellos: u64,
         /// Those that offer any protocol in ALPN.
         pub alpn_hellos: u64,
+        /// Those that take a certificate with a P-256 key (ecdsa_secp256r1_sha256).
+        pub ecdsa_hellos: u64,
     }
 }
 
@@ -225,6 +227,7 @@ impl Counts {
             http2_hellos: offer.has_http2.into(),
             http1_hellos: offer.has_http1.into(),
             alpn_hellos: offer.has_alpn.into(),
+            ecdsa_hellos: offer.has_ecdsa.into(),
         });
         offer.groups.iter().for_each(|group| count_code(&mut self.offered_groups, *group, 1));
         let is_resumed = outcome == Outcome::Resumed;

@@ -6,6 +6,9 @@ use tlsdyno_wire::hello::{self, ClientHello, ServerHello, TLS13};
 /// Most groups of a hello that are counted.
 const MOST_GROUPS: usize = 32;
 
+/// Code point of ecdsa_secp256r1_sha256 (RFC 9846 section 4.2.3).
+const ECDSA_P256: u16 = 0x0403;
+
 /// What a client offers.
 #[derive(Debug)]
 pub struct Offer {
@@ -19,14 +22,19 @@ pub struct Offer {
     pub has_http2: bool,
     pub has_http1: bool,
     pub has_alpn: bool,
+    /// It takes a certificate with a P-256 key.
+    pub has_ecdsa: bool,
 }
 
 impl Offer {
     pub fn of(hello: &ClientHello<'_>) -> Offer {
         let get = |kind| hello.extensions.get(kind);
-        let list = get(hello::SUPPORTED_GROUPS).and_then(|body| body.get(2..)).unwrap_or_default();
-        let codes = list.chunks_exact(2).map(|code| u16::from_be_bytes([code[0], code[1]]));
-        let mut groups: Vec<u16> = codes.filter(|code| code & 0x0f0f != 0x0a0a).take(MOST_GROUPS).collect();
+        let codes = |kind| {
+            let list = get(kind).and_then(|body| body.get(2..)).unwrap_or_default();
+            list.chunks_exact(2).map(|code| u16::from_be_bytes([code[0], code[1]]))
+        };
+        let mut groups: Vec<u16> =
+            codes(hello::SUPPORTED_GROUPS).filter(|code| code & 0x0f0f != 0x0a0a).take(MOST_GROUPS).collect();
         groups.sort_unstable();
         groups.dedup();
         let has_tls13 = hello.offers_version(TLS13).unwrap_or(false);
@@ -47,6 +55,7 @@ impl Offer {
             has_http2,
             has_http1,
             has_alpn: get(hello::ALPN).is_some(),
+            has_ecdsa: codes(hello::SIGNATURE_ALGORITHMS).any(|code| code == ECDSA_P256),
         }
     }
 }

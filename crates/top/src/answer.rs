@@ -9,6 +9,7 @@ use tlsdyno_base::bootstrap::Estimate;
 use crate::kinds::Passed;
 use crate::part::Part;
 use crate::server::{PERIOD_NS, Seen, Server};
+use crate::what_if::WhatIfs;
 
 /// Version of the form.
 const FORMAT: u32 = 1;
@@ -44,6 +45,8 @@ pub struct OfServer {
     /// Reason why handshakes are not seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     handshakes_unseen: Option<String>,
+    #[serde(flatten)]
+    what_ifs: Option<WhatIfs>,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,10 +100,10 @@ impl Share {
 
 impl OfServer {
     /// What was seen of it.
-    pub fn of(server: &Server, seen: &Seen, passed: Result<Passed, String>) -> OfServer {
-        let (handshakes, handshakes_unseen) = match passed {
-            Ok(passed) => (Some(passed), None),
-            Err(why) => (None, Some(why)),
+    pub fn of(server: &Server, seen: &Seen, passed: Result<(Passed, WhatIfs), String>) -> OfServer {
+        let (handshakes, what_ifs, handshakes_unseen) = match passed {
+            Ok((passed, what_ifs)) => (Some(passed), Some(what_ifs), None),
+            Err(why) => (None, None, Some(why)),
         };
         let Seen { shares, .. } = seen;
         let counts = &shares.counts;
@@ -130,6 +133,7 @@ impl OfServer {
             },
             handshakes,
             handshakes_unseen,
+            what_ifs,
         }
     }
 }

@@ -9,6 +9,7 @@ use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::{harmless_json, visible};
 use tlsdyno_base::{ensure_fault, interrupt, open_files, output};
+use tlsdyno_cost::choice::Told;
 use tlsdyno_engine::time::Time;
 use tlsdyno_sys::process_cpu_ns;
 
@@ -18,6 +19,7 @@ use crate::kinds::Kinds;
 use crate::libraries::LIBRARIES;
 use crate::screen::{self, Screen};
 use crate::server::{Seen, Server};
+use crate::what_if::{self, WhatIfs};
 
 /// Samples are read so often that their rings have room for those of the time between.
 const READ_EVERY: Duration = Duration::from_millis(50);
@@ -53,6 +55,10 @@ pub struct Args {
     /// seconds until Ctrl-C
     #[arg(long, value_name = "TIME")]
     once: Option<Time>,
+    /// What `tlsdyno cost` measured of this server or one like it tells what another certificate or group would change:
+    /// an id as in `tlsdyno list`, `last`, or a file
+    #[arg(long, value_name = "RECORD")]
+    costs: Option<String>,
     /// Print a JSON object (docs/FORMAT.md) instead of text, in a line of its own unless it is --once
     #[arg(long)]
     json: bool,
@@ -73,7 +79,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         (None, Some(listener)) => Target::Listener(listener),
         (None, None) => Target::All,
     };
-    let mut watch = Watch::begin(target, args.once.is_none().then_some(WINDOW))?;
+    let told = args.costs.as_deref().map(what_if::costs).transpose()?;
+    let mut watch = Watch::begin(target, args.once.is_none().then_some(WINDOW), told)?;
     if let Some(time) = args.once {
         let titles: Vec<String> = watch.servers.iter().map(screen::titled).collect();
         tell!("tlsdyno: watches {} for {} s", titles.join(", "), time.0.as_secs());
@@ -112,6 +119,8 @@ struct Watch {
     window: Option<Duration>,
     servers: Vec<Server>,
     kinds: Kinds,
+    /// What a record tells of other certificates and groups.
+    told: Option<Told>,
     /// Roots of groups that are not watched, and why, where that is worth telling.
     passed_over: BTreeMap<u32, Option<String>>,
     /// The process that was asked for is gone.
@@ -119,11 +128,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(target: Target, window: Option<Duration>) -> Result<Watch> {
+    fn begin(target: Target, window: Option<Duration>, told: Option<Told>) -> Result<Watch> {
         let finder = Finder::new(target);
         let (servers, passed_over) = (Vec::new(), BTreeMap::new());
         let kinds = Kinds::new(window);
-        let mut watch = Watch { target, finder, window, servers, kinds, passed_over, has_ended: false };
+        let mut watch = Watch { target, finder, window, servers, kinds, told, passed_over, has_ended: false };
         let groups = watch.finder.look();
         let mut refused = None;
         for group in &groups {
@@ -212,15 +221,22 @@ impl Watch {
             })
             .collect();
         let (own_ns, elapsed) = (process_cpu_ns(std::process::id()).unwrap_or_default(), began.elapsed());
+        let passed = |server: &Server, seen: &Seen| {
+            let with_what_ifs = |passed| {
+                let what_ifs = WhatIfs::of(seen, &passed, self.told.as_ref());
+                (passed, what_ifs)
+            };
+            self.kinds.of(server).map(with_what_ifs)
+        };
         if json {
-            let servers = seen.iter().map(|(server, seen)| OfServer::of(server, seen, self.kinds.of(server))).collect();
+            let servers = seen.iter().map(|(server, seen)| OfServer::of(server, seen, passed(server, seen))).collect();
             let answer = Answer::of(servers, own_ns, elapsed.as_nanos() as u64);
             let line = || Ok(harmless_json(&serde_json::to_string(&answer)?).into_owned() + "\n");
             return if is_last { output::json_of(&answer) } else { line() };
         }
         let mut lines: Vec<String> = match self.target {
             Target::All => seen.iter().map(|(server, seen)| screen.line(server, seen)).collect(),
-            _ => seen.iter().flat_map(|(server, seen)| screen.opened(server, seen, &self.kinds.of(server))).collect(),
+            _ => seen.iter().flat_map(|(server, seen)| screen.opened(server, seen, &passed(server, seen))).collect(),
         };
         lines.extend(self.passed_over.values().flatten().map(|why| format!("not watched: {}", visible(why))));
         lines.push(screen::own(own_ns, elapsed));

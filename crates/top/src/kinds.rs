@@ -48,7 +48,7 @@ pub struct Passed {
     /// Packets of all servers for which there was no room, so that some handshakes are not counted, or unreadable.
     dropped_packets: u64,
     #[serde(flatten)]
-    counts: Counts,
+    pub counts: Counts,
 }
 
 impl Kinds {
@@ -155,6 +155,11 @@ fn network_of(pid: u32) -> PathBuf {
 }
 
 impl Passed {
+    /// So many of what was counted, a second, of all clients.
+    pub fn per_s(&self, count: u64) -> f64 {
+        count as f64 * f64::from(self.one_client_in_count) / (self.elapsed_ns as f64 / 1e9).max(1e-9)
+    }
+
     /// How new connections went, what they agreed on, and what their clients waited, a line each.
     pub fn lines(&self) -> Vec<String> {
         let counts = &self.counts;
@@ -164,12 +169,11 @@ impl Passed {
             return vec!["no handshake began and ended meanwhile".to_owned()];
         }
         let of = |count: u64, all: u64| format_percent(100.0 * count as f64 / all as f64);
-        let per_s = all as f64 * f64::from(self.one_client_in_count) / (self.elapsed_ns as f64 / 1e9).max(1e-9);
         let kinds = &counts.connections;
         let mut lines = vec![format!(
             "{}, {}: full {} · resumed {} · broken off {}{}",
             format_of(all as f64, "handshake"),
-            format_rate(per_s),
+            format_rate(self.per_s(all)),
             of(kinds.full_handshakes, all),
             of(kinds.resumed_handshakes, all),
             of(broken_off, all),
@@ -240,8 +244,15 @@ fn group(code: u16) -> String {
 mod tests {
     use super::*;
 
+    impl Passed {
+        pub fn of_seconds(seconds: u64) -> Passed {
+            let (elapsed_ns, counts) = (1_000_000_000 * seconds, Counts::default());
+            Passed { elapsed_ns, one_client_in_count: 1, dropped_packets: 0, counts }
+        }
+    }
+
     fn passed(counts: Counts) -> Passed {
-        Passed { elapsed_ns: 2_000_000_000, one_client_in_count: 1, dropped_packets: 0, counts }
+        Passed { counts, ..Passed::of_seconds(2) }
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod part;
 mod screen;
 mod server;
 mod shares;
+mod what_if;
 
 use tlsdyno_base::program::Program;
 use tlsdyno_base::subcommand::subcommand;

@@ -14,6 +14,7 @@ use crate::kinds::Passed;
 use crate::part::Part;
 use crate::server::{Seen, Server};
 use crate::shares::BLOCKS_LEAST;
+use crate::what_if::WhatIfs;
 
 /// Columns where no terminal says how many it has.
 const COLUMNS: usize = 100;
@@ -62,12 +63,12 @@ impl Screen {
     }
 
     /// A server opened: what it uses, each part of TLS, and the handshakes that passed.
-    pub fn opened(&self, server: &Server, seen: &Seen, passed: &Result<Passed, String>) -> Vec<String> {
+    pub fn opened(&self, server: &Server, seen: &Seen, passed: &Result<(Passed, WhatIfs), String>) -> Vec<String> {
         let mut lines = vec![self.bold(&format!("{}   {}", titled(server), used(seen)))];
         lines.extend(self.wrapped(&share(seen), &parts(seen)));
         lines.extend(reservations(seen));
         match passed {
-            Ok(passed) => lines.extend(passed.lines()),
+            Ok((passed, what_ifs)) => lines.extend(passed.lines().into_iter().chain(what_ifs.lines())),
             Err(why) => lines.push(format!("its handshakes are not seen: {}", visible(why))),
         }
         lines

@@ -155,7 +155,12 @@ impl Shares {
 
     /// The share of a part of TLS in the server's CPU time, percent.
     pub fn part(&self, part: Part) -> Estimate {
-        self.share(|counts| counts.of(part))
+        self.of(&[part])
+    }
+
+    /// The share of these parts together, percent.
+    pub fn of(&self, parts: &[Part]) -> Estimate {
+        self.share(|counts| parts.iter().map(|part| counts.of(*part)).sum())
     }
 
     fn share(&self, hits: impl Fn(&Counts) -> u64) -> Estimate {
