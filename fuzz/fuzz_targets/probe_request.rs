@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../../crates/probe/src/command/query.rs"]
+#[path = "../../crates/base/src/pages/query.rs"]
 mod query;
 #[path = "../src/probe/request.rs"]
 mod run;

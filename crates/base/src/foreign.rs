@@ -58,11 +58,6 @@ fn without_middle(line: &str) -> String {
     format!("{start}… ({} characters) …{end}", count - LINE_CHARACTERS)
 }
 
-/// The value of a label in the text format of Prometheus.
-pub fn of_label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
 /// JSON in which characters that a reader would obey are written as escapes: the same value.
 pub fn harmless_json(json: &str) -> Cow<'_, str> {
     // Others than these stand between values only, and within texts the encoder has escaped them.
@@ -100,11 +95,6 @@ fn escaped(text: &str, which: impl Fn(char) -> bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_label_keeps_to_its_line_and_its_quotation_marks() {
-        assert_eq!(of_label("https://a/\"b\\c\nd"), "https://a/\\\"b\\\\c\\nd");
-    }
 
     #[test]
     fn quotations_are_short_and_harmless() {

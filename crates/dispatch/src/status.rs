@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
 use serde::{Deserialize, Serialize};
-use tlsdyno_base::foreign::of_label;
+use tlsdyno_base::metrics::Metrics;
 use tlsdyno_engine::dispatch::counters::{BackendCounts, LoopCounts};
 use tlsdyno_engine::dispatch::table::Table;
 use tlsdyno_engine::dispatch::{Phase, Policy, Shared};
@@ -172,25 +172,22 @@ fn totals(shared: &Shared) -> Vec<(&'static str, &'static str, u64)> {
 }
 
 pub fn prometheus(shared: &Shared, status: &Status) -> String {
-    let mut out = String::new();
-    // Writing into a string cannot fail.
-    let mut metric = |name: &str, kind: &str, help: &str, values: &mut dyn Iterator<Item = (String, u64)>| {
-        let _ = writeln!(out, "# HELP tlsdyno_dispatch_{name} {}\n# TYPE tlsdyno_dispatch_{name} {kind}", help.trim());
-        for (labels, value) in values {
-            let _ = writeln!(out, "tlsdyno_dispatch_{name}{labels} {value}");
-        }
+    let mut metrics = Metrics::default();
+    let mut metric = |name: &str, kind: &str, help: &str, values: &[(Option<(&str, &str)>, u64)]| {
+        let name = format!("tlsdyno_dispatch_{name}");
+        metrics.head(&name, kind, help.trim());
+        values.iter().for_each(|(label, value)| metrics.sample(&name, label.as_slice(), value));
     };
-    let one = |value: u64| std::iter::once((String::new(), value));
     for (name, help, count) in totals(shared) {
-        metric(&format!("{name}_total"), "counter", help, &mut one(count));
+        metric(&format!("{name}_total"), "counter", help, &[(None, count)]);
     }
-    metric("open_connections", "gauge", "Connections open now.", &mut one(status.open));
+    metric("open_connections", "gauge", "Connections open now.", &[(None, status.open)]);
     let kinds = status.unlearnable_kinds as u64;
     let help = "Kinds of tickets that seem to begin with no key name.";
-    metric("unlearnable_ticket_kinds", "gauge", help, &mut one(kinds));
+    metric("unlearnable_ticket_kinds", "gauge", help, &[(None, kinds)]);
     let mut of_backends = |name: &str, kind: &str, help: &str, value: fn(&BackendStatus) -> u64| {
-        let labelled = |of: &BackendStatus| (format!("{{backend=\"{}\"}}", of_label(&of.name)), value(of));
-        metric(&format!("backend_{name}"), kind, help, &mut status.backends.iter().map(labelled));
+        let values = status.backends.iter().map(|of| (Some(("backend", of.name.as_str())), value(of)));
+        metric(&format!("backend_{name}"), kind, help, &values.collect::<Vec<_>>());
     };
     of_backends("up", "gauge", "Whether the backend is taken for up.", |of| of.up.into());
     of_backends("open_connections", "gauge", "Connections open now.", |of| of.open.into());
@@ -198,12 +195,12 @@ pub fn prometheus(shared: &Shared, status: &Status) -> String {
     of_backends("connect_failures_total", "counter", "Failed attempts to connect.", |of| of.connect_failures);
     of_backends("resets_total", "counter", "Connections that the backend reset.", |of| of.resets);
     let mut of_tables = |name: &str, kind: &str, help: &str, value: fn(&TableStatus) -> u64| {
-        let labelled = |of: &TableStatus| (format!("{{table=\"{}\"}}", of.name), value(of));
-        metric(&format!("table_{name}"), kind, help, &mut status.tables.iter().map(labelled));
+        let values = status.tables.iter().map(|of| (Some(("table", of.name.as_ref())), value(of)));
+        metric(&format!("table_{name}"), kind, help, &values.collect::<Vec<_>>());
     };
     of_tables("entries", "gauge", "Entries that have not expired.", |of| of.entries as u64);
     of_tables("capacity", "gauge", "Most entries.", |of| of.capacity as u64);
     of_tables("evicted_total", "counter", "Entries given up for others before their time.", |of| of.evicted);
     of_tables("refused_total", "counter", "New entries that found no place.", |of| of.refused);
-    out
+    metrics.text()
 }

@@ -1,5 +1,5 @@
-//! What the fuzz target of requests to `tlsdyno probe serve` runs; in `crates/probe/src/command/` the tests do it with
-//! the inputs that are kept.
+//! What the fuzz target of requests for pages, as of `tlsdyno probe serve`, runs; in `crates/base/src/pages/` the tests
+//! do it with the inputs that are kept.
 
 use super::query::{Asked, asked};
 

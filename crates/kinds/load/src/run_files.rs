@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tlsdyno_base::foreign::of_label;
+use tlsdyno_base::metrics::Metrics;
 use tlsdyno_record::store::Record;
 use tlsdyno_record::store::load_run::Summary;
 use tlsdyno_runner::kinds::Kind;
@@ -54,12 +54,12 @@ fn form(path: &Path) -> Result<Form> {
 
 /// The text format of Prometheus, version 0.0.4, for a textfile collector or a push gateway: base units are seconds.
 fn prometheus(summary: &Summary) -> String {
-    let mut out = String::new();
-    let url = of_label(&summary.url);
-    let mut metric = |name: &str, help: &str, values: &[(String, f64)]| {
-        let _ = writeln!(out, "# HELP tlsdyno_load_{name} {help}\n# TYPE tlsdyno_load_{name} gauge");
+    let mut metrics = Metrics::default();
+    let mut metric = |name: &str, help: &str, values: &[(Vec<(&str, &str)>, f64)]| {
+        let name = format!("tlsdyno_load_{name}");
+        metrics.head(&name, "gauge", help);
         for (labels, value) in values {
-            let _ = writeln!(out, "tlsdyno_load_{name}{{url=\"{url}\"{labels}}} {value}");
+            metrics.sample(&name, &[&[("url", summary.url.as_str())], &labels[..]].concat(), value);
         }
     };
     let outcome = &summary.outcome;
@@ -72,7 +72,7 @@ fn prometheus(summary: &Summary) -> String {
         ("redirects_followed", "Redirects followed.", outcome.redirects_followed as f64),
         ("client_busy_ratio", "CPU time of the client by elapsed time.", summary.client_busy_fraction),
     ] {
-        metric(name, help, &[(String::new(), value)]);
+        metric(name, help, &[(Vec::new(), value)]);
     }
     let counts = outcome.handshakes;
     let kinds = [
@@ -84,10 +84,10 @@ fn prometheus(summary: &Summary) -> String {
         ("early_accepted", counts.early_accepted),
         ("retried", counts.retried_count),
     ];
-    let kinds = kinds.map(|(kind, count)| (format!(",kind=\"{kind}\""), count as f64));
+    let kinds = kinds.map(|(kind, count)| (vec![("kind", kind)], count as f64));
     metric("handshakes", "Completed handshakes.", &kinds);
     let errors: Vec<_> =
-        outcome.errors.iter().map(|(kind, count)| (format!(",kind=\"{kind}\""), *count as f64)).collect();
+        outcome.errors.iter().map(|(kind, count)| (vec![("kind", kind.name())], *count as f64)).collect();
     metric("errors", "Failed requests and connections.", &errors);
     let mut latencies = Vec::new();
     for (phase, latency) in &summary.latency_ns {
@@ -99,10 +99,10 @@ fn prometheus(summary: &Summary) -> String {
             ("1", latency.max),
         ];
         latencies
-            .extend(quantiles.map(|(q, value)| (format!(",phase=\"{phase}\",quantile=\"{q}\""), value as f64 / 1e9)));
+            .extend(quantiles.map(|(q, value)| (vec![("phase", phase.name()), ("quantile", q)], value as f64 / 1e9)));
     }
     metric("latency_seconds", "Latency by phase and quantile.", &latencies);
-    out
+    metrics.text()
 }
 
 /// The percentile distribution of every phase in the text form of HdrHistogram's plotter, milliseconds.

@@ -2,10 +2,6 @@
 
 mod config;
 mod example;
-mod http;
-#[cfg(test)]
-mod kept_inputs;
-mod query;
 mod report;
 mod serve;
 

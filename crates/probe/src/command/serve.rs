@@ -1,18 +1,15 @@
 //! `tlsdyno probe serve`: what is in the store, for Prometheus and for a browser.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use tlsdyno_base::exit::Exit;
-use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::visible;
-use tlsdyno_base::interrupt;
-use tlsdyno_base::listening::is_loopback;
+use tlsdyno_base::pages::{Answer, Query, listen, serve};
+use tlsdyno_base::{interrupt, metrics};
 use tlsdyno_report::html;
 
-use super::http::{Answer, serve};
-use super::query::Query;
 use super::report::{hour, read};
 use super::{StoreArgs, print};
 use crate::page;
@@ -41,17 +38,9 @@ const DAY_US: i64 = 86_400_000_000;
 const HOUR_US: i64 = DAY_US / 24;
 
 pub fn run(args: &Args) -> Result<Exit> {
-    ensure_fault!(
-        Usage,
-        is_loopback(args.listen.ip()) || args.beyond_loopback,
-        "{} can be reached from other machines; add --beyond-loopback if everybody there may see the sites",
-        args.listen
-    );
+    let listener = listen(args.listen, args.beyond_loopback, "the sites")?;
     let address = args.store.address()?;
     let stop = interrupt::flag(Exit::Interrupted as i32)?;
-    let listener = TcpListener::bind(args.listen)
-        .with_context(|| format!("failed to listen on {}; choose another --listen", args.listen))
-        .or_fault(Fault::Environment)?;
     let own = listener.local_addr().context("failed to ask for the own address")?;
     print(format!("serving {} at http://{own}/ and http://{own}/metrics\n", visible(&address.to_string())))?;
     let served = Served { pages: Reader::of(&address), metrics: Reader::of(&address) };
@@ -115,7 +104,7 @@ impl Served<'_> {
         }
         // A store that is down is something to be alerted of, and so no failure of the scrape.
         let body = page::metrics(read.as_deref().ok());
-        Answer { status: 200, kind: "text/plain; version=0.0.4; charset=utf-8", body }
+        Answer { status: 200, kind: metrics::KIND, body }
     }
 
     fn page(&self, query: &Query<'_>) -> Answer {

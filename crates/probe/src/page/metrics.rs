@@ -1,9 +1,7 @@
 //! The state of all sites in Prometheus' text format. Where the blackbox exporter has a name for something, that name
 //! is used, so that its dashboards and alerts work.
 
-use std::fmt::Write;
-
-use tlsdyno_base::foreign::of_label;
+use tlsdyno_base::metrics::Metrics;
 
 use crate::round::{Resumption, Round, Visit};
 use crate::store::Tally;
@@ -17,6 +15,8 @@ pub struct SiteState {
     pub latest: Option<Round>,
 }
 
+type Labels = Vec<(&'static str, String)>;
+
 /// What the values of a metric are taken from.
 enum Of {
     /// Of the last round one value, if it is known.
@@ -28,7 +28,7 @@ enum Of {
     /// Nanoseconds of the phases of its full handshake's connection.
     Phases(fn(&Round, &Visit) -> [(&'static str, u64); 5]),
     /// Texts about the site, as labels of a value that is always 1.
-    Facts(fn(&Round) -> Vec<(&'static str, String)>),
+    Facts(fn(&Round) -> Labels),
     Total(fn(&Tally) -> u64),
 }
 
@@ -87,29 +87,26 @@ fn accepted(became: Resumption) -> Option<f64> {
 
 impl Of {
     /// The values that a site has, each under further labels.
-    fn values(&self, site: &SiteState) -> Vec<(String, f64)> {
+    fn values(&self, site: &SiteState) -> Vec<(Labels, f64)> {
         if let Of::Total(count) = self {
-            return vec![(String::new(), count(&site.totals) as f64)];
+            return vec![(Vec::new(), count(&site.totals) as f64)];
         }
         let Some(round) = &site.latest else { return Vec::new() };
         let visits = [("full", round.full), ("resumed", round.resumed), ("early", round.early)];
         let of_visits = |visits: &[(&str, Option<Visit>)], ns: &fn(&Visit) -> u64| {
             let known = visits.iter().filter_map(|(kind, visit)| Some((kind, visit.as_ref()?)));
-            known.map(|(kind, visit)| (label("kind", kind), seconds(ns(visit)))).collect()
+            known.map(|(kind, visit)| (vec![("kind", (*kind).to_owned())], seconds(ns(visit)))).collect()
         };
         match self {
-            Of::Round(value) => value(round).map(|value| (String::new(), value)).into_iter().collect(),
+            Of::Round(value) => value(round).map(|value| (Vec::new(), value)).into_iter().collect(),
             Of::Handshakes(ns) => of_visits(&visits[..2], ns),
             Of::Visits(ns) => of_visits(&visits, ns),
             Of::Phases(of) => {
                 let phases = round.full.map(|full| of(round, &full)).into_iter().flatten();
-                phases.map(|(phase, ns)| (label("phase", phase), seconds(ns))).collect()
+                phases.map(|(phase, ns)| (vec![("phase", phase.to_owned())], seconds(ns))).collect()
             }
             Of::Facts(_) if round.facts.version.is_empty() => Vec::new(),
-            Of::Facts(of) => {
-                let labels: Vec<String> = of(round).iter().map(|(name, value)| label(name, value)).collect();
-                vec![(labels.join(","), 1.0)]
-            }
+            Of::Facts(of) => vec![(of(round), 1.0)],
             Of::Total(_) => Vec::new(),
         }
     }
@@ -125,7 +122,7 @@ fn phases(round: &Round, full: &Visit) -> [(&'static str, u64); 5] {
     ]
 }
 
-fn facts(round: &Round) -> Vec<(&'static str, String)> {
+fn facts(round: &Round) -> Labels {
     let facts = &round.facts;
     [
         ("address", &facts.address),
@@ -140,31 +137,23 @@ fn facts(round: &Round) -> Vec<(&'static str, String)> {
     .into()
 }
 
-fn label(name: &str, value: &str) -> String {
-    format!("{name}=\"{}\"", of_label(value))
-}
-
 /// The text; `None`: the store cannot be read.
 pub fn metrics(sites: Option<&[SiteState]>) -> String {
-    let mut text = String::new();
-    let head = |text: &mut String, name: &str, kind: &str, help: &str| {
-        let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} {kind}");
-    };
-    head(&mut text, "tlsdyno_probe_store_up", "gauge", "Whether the store can be read");
-    let _ = writeln!(text, "tlsdyno_probe_store_up {}", u8::from(sites.is_some()));
+    let mut metrics = Metrics::default();
+    metrics.head("tlsdyno_probe_store_up", "gauge", "Whether the store can be read.");
+    metrics.sample::<&str>("tlsdyno_probe_store_up", &[], u8::from(sites.is_some()));
     for (name, help, of) in &METRICS {
         let kind = if matches!(of, Of::Total(_)) { "counter" } else { "gauge" };
-        head(&mut text, name, kind, help);
+        metrics.head(name, kind, &format!("{help}."));
         for site in sites.unwrap_or_default() {
             let (url, vantage) = Round::of_series(&site.name);
-            let own = format!("{},{}", label("site", url), label("vantage", vantage));
+            let own = [("site", url.to_owned()), ("vantage", vantage.to_owned())];
             for (labels, value) in of.values(site) {
-                let comma = if labels.is_empty() { "" } else { "," };
-                let _ = writeln!(text, "{name}{{{own}{comma}{labels}}} {value}");
+                metrics.sample(name, &[&own[..], &labels].concat(), value);
             }
         }
     }
-    text
+    metrics.text()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The inputs that are kept of the probe's fuzz target (`fuzz/corpus/`).
+//! The inputs that are kept of the fuzz target of requests for pages (`fuzz/corpus/`).
 
 use super::query;
 

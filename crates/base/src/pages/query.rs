@@ -1,4 +1,4 @@
-//! What `tlsdyno probe serve` is asked for, read from the bytes of a connection. Knows no socket.
+//! Which page is asked for, read from the bytes of a connection. Knows no socket.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use tlsdyno_wire::http::{HEAD_BYTES_MAX, request_head, target_path};
 
 /// What the first bytes of a connection ask for.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub(super) enum Asked<'a> {
     /// The request is not complete yet.
     Unfinished,
     /// A page; without its body for HEAD.
@@ -15,6 +15,7 @@ pub enum Asked<'a> {
     Refused { status: u16, why: &'static str, has_body: bool },
 }
 
+/// A page that is asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Query<'a> {
     /// The path, from `/` on.
@@ -32,7 +33,7 @@ impl Query<'_> {
 }
 
 /// Reads a request. `is_local`: it comes from this machine, and is answered under this machine's names only.
-pub fn asked(bytes: &[u8], is_local: bool) -> Asked<'_> {
+pub(super) fn asked(bytes: &[u8], is_local: bool) -> Asked<'_> {
     let refused = |status, why, has_body| Asked::Refused { status, why, has_body };
     let head = match request_head(bytes) {
         Ok(Some(head)) => head,

@@ -1,7 +1,12 @@
-//! The sockets of `tlsdyno probe serve`: GET, one answer a connection.
+//! Pages that a command serves to browsers and to Prometheus, such as `tlsdyno probe serve`: GET, one answer a
+//! connection, and nothing beyond loopback that nobody asked for.
+
+#[cfg(test)]
+mod kept_inputs;
+mod query;
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,9 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tlsdyno_base::listening::is_loopback;
 
-use super::query::{Asked, Query, asked};
+pub use self::query::Query;
+use self::query::{Asked, asked};
+use crate::ensure_fault;
+use crate::fault::{Fault, OrFault};
+use crate::listening::is_loopback;
 
 /// How long a client may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,9 +28,13 @@ const CONNECTIONS_MAX: usize = 32;
 /// How often the flag to stop is looked at.
 const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
+/// What a page comes to.
 pub struct Answer {
+    /// The status of HTTP.
     pub status: u16,
+    /// The media type.
     pub kind: &'static str,
+    /// All of it.
     pub body: String,
 }
 
@@ -33,7 +45,25 @@ impl Answer {
     }
 }
 
+/// Listens there. `shown`: what whoever reaches the address sees.
+///
+/// # Errors
+/// Others reach the address and `beyond_loopback` does not say that they may, or it is not free.
+pub fn listen(at: SocketAddr, beyond_loopback: bool, shown: &str) -> Result<TcpListener> {
+    ensure_fault!(
+        Usage,
+        is_loopback(at.ip()) || beyond_loopback,
+        "{at} can be reached from other machines; add --beyond-loopback if everybody there may see {shown}"
+    );
+    TcpListener::bind(at)
+        .with_context(|| format!("failed to listen on {at}; choose another address"))
+        .or_fault(Fault::Environment)
+}
+
 /// Answers until `stop` is set.
+///
+/// # Errors
+/// The socket cannot be used.
 pub fn serve(listener: &TcpListener, stop: &AtomicBool, answer: &(dyn Fn(&Query<'_>) -> Answer + Sync)) -> Result<()> {
     listener.set_nonblocking(true).context("failed to prepare the socket")?;
     let places = &Places::default();
