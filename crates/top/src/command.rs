@@ -1,6 +1,8 @@
 //! `tlsdyno top`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use crate::answer::{Answer, OfServer};
 use crate::find::{Finder, Group, Listener, Target, name_of};
 use crate::kinds::Kinds;
 use crate::libraries::LIBRARIES;
+use crate::metrics::{self, Page, Rest, Totals};
 use crate::screen::{self, Screen};
 use crate::server::{Seen, Server};
 use crate::what_if::{self, WhatIfs};
@@ -43,7 +46,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 #[command(after_help = "Examples:
   tlsdyno top
   tlsdyno top --listen :443
-  tlsdyno top --pid 4711 --once 60s --json")]
+  tlsdyno top --pid 4711 --once 60s --json
+  tlsdyno top --prometheus 127.0.0.1:9797")]
 pub struct Args {
     /// The process that serves, with its children [default: every TLS server of this machine]
     #[arg(long, value_name = "PID", conflicts_with = "listen")]
@@ -62,6 +66,12 @@ pub struct Args {
     /// Print a JSON object (docs/FORMAT.md) instead of text, in a line of its own unless it is --once
     #[arg(long)]
     json: bool,
+    /// Serve metrics for Prometheus there until Ctrl-C, and show nothing
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["once", "json"])]
+    prometheus: Option<SocketAddr>,
+    /// Let other machines ask for the metrics too: whoever reaches the address sees which servers run, and their load
+    #[arg(long, requires = "prometheus")]
+    beyond_loopback: bool,
 }
 
 /// Runs it.
@@ -85,14 +95,20 @@ pub fn run(args: &Args) -> Result<Exit> {
         let titles: Vec<String> = watch.servers.iter().map(screen::titled).collect();
         tell!("tlsdyno: watches {} for {} s", titles.join(", "), time.0.as_secs());
     }
+    let serve = |at| Page::serve(at, args.beyond_loopback, Arc::clone(&stop));
+    let page = args.prometheus.map(serve).transpose()?;
     let mut screen = Screen::of_stdout();
     let end = args.once.map(|time| Instant::now() + time.0);
-    let (mut look, mut draw) = (Instant::now() + LOOK_EVERY, began + FIRST_DRAW);
+    let first = if page.is_some() { began } else { began + FIRST_DRAW };
+    let (mut look, mut draw) = (Instant::now() + LOOK_EVERY, first);
     loop {
         let is_stopped = stop.load(Ordering::Relaxed);
         let is_over = is_stopped || watch.has_ended || end.is_some_and(|end| Instant::now() >= end);
         if is_over || (end.is_none() && Instant::now() >= draw) {
-            output::print(watch.answer(args.json, args.once.is_some(), &mut screen, began)?)?;
+            match &page {
+                Some(page) => page.set(watch.metrics()?),
+                None => output::print(watch.answer(args.json, args.once.is_some(), &mut screen, began)?)?,
+            }
             draw = Instant::now() + DRAW_EVERY;
         }
         if watch.has_ended {
@@ -209,18 +225,29 @@ impl Watch {
         Ok(())
     }
 
+    /// What was seen of each server.
+    fn seen(&mut self) -> Result<Vec<Seen>> {
+        self.kinds.take().or_fault(Fault::Environment)?;
+        Ok(self.servers.iter_mut().map(Server::seen).collect())
+    }
+
+    /// The same since the beginning, as metrics.
+    fn metrics(&mut self) -> Result<String> {
+        let seen = self.seen()?;
+        let totals = self.servers.iter().zip(&seen).map(|(server, seen)| Totals::of(server, seen, &self.kinds));
+        let rest = Rest {
+            unwatched_count: self.passed_over.values().flatten().count(),
+            dropped_packets: self.kinds.dropped_packets(),
+            own_cpu_ns: own_cpu_ns(),
+        };
+        Ok(metrics::text(totals.collect(), &rest))
+    }
+
     /// What was seen, as text or JSON. `is_last`: nothing comes behind it.
     fn answer(&mut self, json: bool, is_last: bool, screen: &mut Screen, began: Instant) -> Result<String> {
-        self.kinds.take().or_fault(Fault::Environment)?;
-        let seen: Vec<(&Server, Seen)> = self
-            .servers
-            .iter_mut()
-            .map(|server| {
-                let seen = server.seen();
-                (&*server, seen)
-            })
-            .collect();
-        let (own_ns, elapsed) = (process_cpu_ns(std::process::id()).unwrap_or_default(), began.elapsed());
+        let seen = self.seen()?;
+        let seen = self.servers.iter().zip(&seen);
+        let (own_ns, elapsed) = (own_cpu_ns(), began.elapsed());
         let passed = |server: &Server, seen: &Seen| {
             let with_what_ifs = |passed| {
                 let what_ifs = WhatIfs::of(seen, &passed, self.told.as_ref());
@@ -229,19 +256,24 @@ impl Watch {
             self.kinds.of(server).map(with_what_ifs)
         };
         if json {
-            let servers = seen.iter().map(|(server, seen)| OfServer::of(server, seen, passed(server, seen))).collect();
+            let servers = seen.map(|(server, seen)| OfServer::of(server, seen, passed(server, seen))).collect();
             let answer = Answer::of(servers, own_ns, elapsed.as_nanos() as u64);
             let line = || Ok(harmless_json(&serde_json::to_string(&answer)?).into_owned() + "\n");
             return if is_last { output::json_of(&answer) } else { line() };
         }
         let mut lines: Vec<String> = match self.target {
-            Target::All => seen.iter().map(|(server, seen)| screen.line(server, seen)).collect(),
-            _ => seen.iter().flat_map(|(server, seen)| screen.opened(server, seen, &passed(server, seen))).collect(),
+            Target::All => seen.map(|(server, seen)| screen.line(server, seen)).collect(),
+            _ => seen.flat_map(|(server, seen)| screen.opened(server, seen, &passed(server, seen))).collect(),
         };
         lines.extend(self.passed_over.values().flatten().map(|why| format!("not watched: {}", visible(why))));
         lines.push(screen::own(own_ns, elapsed));
         Ok(screen.drawn(&lines))
     }
+}
+
+/// CPU time of this program, nanoseconds.
+fn own_cpu_ns() -> u64 {
+    process_cpu_ns(std::process::id()).unwrap_or_default()
 }
 
 /// Why there is nothing to watch. `group`: the processes that were found, without a TLS library.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -22,6 +22,15 @@ const SHOWN_PERCENT: f64 = 1.0;
 pub struct Kinds {
     networks: Vec<Network>,
     window: Option<Duration>,
+    sums: Sums,
+}
+
+/// What was counted since the beginning.
+#[derive(Default)]
+struct Sums {
+    /// By network namespace and listener.
+    counts: BTreeMap<(PathBuf, SocketAddr), Counts>,
+    dropped_packets: u64,
 }
 
 /// What passes in a network namespace.
@@ -54,7 +63,7 @@ pub struct Passed {
 impl Kinds {
     /// Captures nothing yet. `window`: what is older is forgotten.
     pub fn new(window: Option<Duration>) -> Kinds {
-        Kinds { networks: Vec::new(), window }
+        Kinds { networks: Vec::new(), window, sums: Sums::default() }
     }
 
     /// Captures anew where servers listen elsewhere than before: what was counted there is in another order.
@@ -74,6 +83,31 @@ impl Kinds {
             };
             self.networks.push(network);
         }
+        // What the others saw since it was asked for.
+        for gone in &mut before {
+            if let Ok(Ok(captured)) = gone.capture.as_mut().map(Capture::take) {
+                self.sums.add(&gone.name, &gone.listeners, &captured);
+            }
+        }
+        let networks = &self.networks;
+        self.sums
+            .counts
+            .retain(|(name, at), _| networks.iter().any(|of| of.name == *name && of.listeners.contains(at)));
+    }
+
+    /// What passed a server since it is watched; `None`: nothing of it is seen.
+    pub fn since_begin(&self, server: &Server) -> Option<Counts> {
+        let name = network_of(server.root);
+        self.networks.iter().find(|network| network.name == name)?.capture.as_ref().ok()?;
+        let mut counts = Counts::default();
+        let all = server.addresses.iter().filter_map(|at| self.sums.counts.get(&(name.clone(), *at)));
+        all.for_each(|of| counts.add(of));
+        Some(counts)
+    }
+
+    /// Packets of all servers that found no room since the beginning.
+    pub fn dropped_packets(&self) -> u64 {
+        self.sums.dropped_packets
     }
 
     /// Waits until then, and counts what passes meanwhile.
@@ -94,9 +128,11 @@ impl Kinds {
     /// # Errors
     /// The kernel does not tell what it lost.
     pub fn take(&mut self) -> Result<()> {
-        for Network { capture, taken, since, .. } in &mut self.networks {
+        for Network { name, listeners, capture, taken, since } in &mut self.networks {
             let Ok(capture) = capture else { continue };
-            taken.push_back((Instant::now(), capture.take()?));
+            let captured = capture.take()?;
+            self.sums.add(name, listeners, &captured);
+            taken.push_back((Instant::now(), captured));
             while let (Some((ended, _)), Some(window)) = (taken.front(), self.window)
                 && ended.elapsed() > window
             {
@@ -127,6 +163,15 @@ impl Kinds {
             dropped_packets: taken.iter().map(|(_, captured)| captured.dropped_packets).sum(),
             counts,
         })
+    }
+}
+
+impl Sums {
+    fn add(&mut self, name: &Path, listeners: &[SocketAddr], captured: &Captured) {
+        self.dropped_packets += captured.dropped_packets;
+        for (at, counts) in listeners.iter().zip(&captured.listeners) {
+            self.counts.entry((name.to_owned(), *at)).or_default().add(counts);
+        }
     }
 }
 
@@ -235,7 +280,7 @@ impl Passed {
 }
 
 /// Name of a group by its code point in the IANA registry "TLS Supported Groups".
-fn group(code: u16) -> String {
+pub fn group(code: u16) -> String {
     let known = Group::ALL.iter().find(|group| group.code() == code);
     known.map_or_else(|| format!("group {code:#06x}"), ToString::to_string)
 }

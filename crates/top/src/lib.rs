@@ -14,6 +14,7 @@ mod command;
 mod find;
 mod kinds;
 mod libraries;
+mod metrics;
 mod part;
 mod screen;
 mod server;

@@ -116,7 +116,8 @@ pub fn titled(server: &Server) -> String {
     visible(&titled).into_owned()
 }
 
-fn ports(addresses: &BTreeSet<SocketAddr>) -> String {
+/// Where a server listens: ` :443 :8443`.
+pub fn ports(addresses: &BTreeSet<SocketAddr>) -> String {
     let all: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
     let more = all.len().saturating_sub(PORTS_SHOWN);
     let shown = all.iter().take(PORTS_SHOWN).map(|port| format!(" :{port}"));

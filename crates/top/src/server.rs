@@ -13,7 +13,7 @@ use tlsdyno_sys::process_cpu_ns;
 use crate::classify::{is_of, place_of};
 use crate::find::{Group, name_of};
 use crate::libraries::{self, Found};
-use crate::shares::{Shares, Times};
+use crate::shares::{Counts, Shares, Times};
 
 /// CPU time between two samples of a thread, nanoseconds: 99 a second, no divisor of what servers do in rhythm.
 pub const PERIOD_NS: u64 = 10_101_010;
@@ -31,6 +31,7 @@ pub struct Server {
     pids: Vec<u32>,
     sampler: Sampler,
     times: Times,
+    total: Counts,
     cpu: CpuTime,
     began: Instant,
 }
@@ -66,6 +67,7 @@ impl Server {
             pids: group.pids.clone(),
             sampler,
             times: Times::new(window),
+            total: Counts::default(),
             cpu: CpuTime::new(&group.pids, window),
             began: Instant::now(),
         }))
@@ -73,11 +75,17 @@ impl Server {
 
     /// Takes the samples that wait.
     pub fn read(&mut self) {
-        let counts = self.times.at(self.began.elapsed());
-        let libraries = &self.libraries;
+        let (libraries, mut new) = (&self.libraries, Counts::default());
         let lost_count =
-            self.sampler.read(|Sample { is_kernel, frames }| counts.add(place_of(libraries, is_kernel, frames)));
-        counts.add_lost(lost_count);
+            self.sampler.read(|Sample { is_kernel, frames }| new.add(place_of(libraries, is_kernel, frames)));
+        new.add_lost(lost_count);
+        self.times.at(self.began.elapsed()).add_all(&new);
+        self.total.add_all(&new);
+    }
+
+    /// All samples since it is watched, and the CPU time of its processes, nanoseconds.
+    pub fn since_begin(&self) -> (Counts, u64) {
+        (self.total, self.cpu.used_ns)
     }
 
     /// Follows its processes: workers and threads come and go.

@@ -49,7 +49,8 @@ impl Counts {
         self.lost += count;
     }
 
-    fn add_all(&mut self, other: &Counts) {
+    /// Adds other samples.
+    pub fn add_all(&mut self, other: &Counts) {
         for (own, other) in self.parts.iter_mut().zip(other.parts) {
             *own += other;
         }
@@ -66,6 +67,11 @@ impl Counts {
     /// Samples of all parts of TLS.
     pub fn tls(&self) -> u64 {
         self.parts.iter().sum()
+    }
+
+    /// Samples of what else the server does.
+    pub fn server(&self) -> u64 {
+        self.server
     }
 
     /// Samples whose stacks show no file.

@@ -2,8 +2,8 @@
 //! and what cannot be told is refused.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read as _};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -190,6 +190,46 @@ fn kinds_of_handshakes_are_those_that_the_client_made() {
     assert!(kinds(&of)[0].iter().all(|count| *count > 0), "{of:?}");
     assert_eq!(of[0]["agreed"]["tls13_handshakes"], kinds(&of)[1].iter().sum::<u64>());
     assert_eq!(of[0]["chosen_groups"].as_object().unwrap().len(), 1, "{}", of[0]);
+}
+
+/// What is scraped counts what the client did, and rises.
+#[test]
+fn metrics_are_served_until_it_is_told_to_end() {
+    let place = Place::new();
+    let server = started(&place, ServerName::Nginx);
+    let at = server.address().to_string();
+    let mut top = place.tlsdyno(&["top", "--listen", &at, "--prometheus", "127.0.0.1:0"]);
+    let mut top = top.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(top.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("serving http://").unwrap().to_owned();
+    let address = url.strip_suffix("/metrics").unwrap();
+    let scraped = |name: &str| -> Option<f64> {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+        page.lines().find_map(|line| line.strip_prefix(name)?.rsplit(' ').next()?.parse().ok())
+    };
+    let is_root = rustix::process::geteuid().is_root();
+    let name = if is_root { "tlsdyno_top_handshakes_total{" } else { "tlsdyno_top_process_cpu_seconds_total{" };
+    let mut before = 0.0;
+    for _ in 0..2 {
+        load(&place, server.address(), "1", "0%");
+        let mut now = None;
+        place::eventually("it rises", || {
+            now = scraped(name);
+            now > Some(before)
+        });
+        before = now.unwrap_or_default();
+    }
+    assert_eq!(scraped("tlsdyno_top_handshakes_seen{"), Some(f64::from(u8::from(is_root))));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&top), rustix::process::Signal::INT).unwrap();
+    assert_eq!(top.wait().unwrap().code(), Some(0));
+    let refused = place.run(&["top", "--prometheus", "0.0.0.0:0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--beyond-loopback"));
 }
 
 /// As of a server in a container.
