@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tlsdyno_sys::PacketRing;
+use serde::{Deserialize, Serialize};
+use tlsdyno_sys::{PacketRing, open_packet_socket};
 
 use crate::counts::Counts;
 use crate::filter::{self, MOST_PORTS, MOST_SAMPLED};
@@ -15,7 +17,7 @@ use crate::packet::Packet;
 use crate::watch::{PATIENCE, Watch};
 
 /// How packets are captured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Of so many clients, by address and port, one is followed: a power of two. All numbers are of those alone.
     pub one_client_in: u32,
@@ -32,7 +34,7 @@ impl Default for Settings {
 }
 
 /// What was captured since the last time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Captured {
     /// What was counted, for each listener in the order in which they were told.
     pub listeners: Vec<Counts>,
@@ -44,8 +46,37 @@ pub struct Captured {
     pub dropped_packets: u64,
 }
 
-/// Counts the handshakes that the listeners of a network namespace have, by copies of packets. Opening it takes the
-/// privilege, which can be given up afterwards.
+/// Opens a socket that gets the packets of these listeners in the network namespace of this thread, for
+/// [`Capture::of`]. An unspecified IP address stands for any.
+///
+/// # Errors
+/// Without CAP_NET_RAW nobody may.
+pub fn open_socket(listeners: &[SocketAddr], settings: Settings) -> Result<OwnedFd> {
+    let ports: BTreeSet<u16> = listeners.iter().map(SocketAddr::port).collect();
+    let ports: Vec<u16> = ports.into_iter().collect();
+    ensure!(
+        (1..=MOST_PORTS).contains(&ports.len()),
+        "{} ports to watch; name between one and {MOST_PORTS}",
+        ports.len()
+    );
+    ensure!(
+        settings.one_client_in.is_power_of_two() && settings.one_client_in <= MOST_SAMPLED,
+        "one client in {} cannot be followed; choose a power of two, at most {MOST_SAMPLED}",
+        settings.one_client_in
+    );
+    let program = filter::program(&ports, settings.one_client_in);
+    let socket = open_packet_socket(&program, settings.ring_bytes).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => Error::new(
+            ErrorKind::PermissionDenied,
+            "this user may not see packets; run as root or with the capability CAP_NET_RAW",
+        ),
+        _ => error,
+    });
+    socket.context("failed to open a packet socket")
+}
+
+/// Counts the handshakes that the listeners of a network namespace have, by copies of packets. Opening the socket
+/// takes the privilege, which can be given up before any packet is read.
 ///
 /// ```no_run
 /// # use std::time::{Duration, Instant};
@@ -71,27 +102,16 @@ impl Capture {
     /// # Errors
     /// Without CAP_NET_RAW nobody may.
     pub fn open(listeners: &[SocketAddr], settings: Settings) -> Result<Capture> {
-        let ports: BTreeSet<u16> = listeners.iter().map(SocketAddr::port).collect();
-        let ports: Vec<u16> = ports.into_iter().collect();
-        ensure!(
-            (1..=MOST_PORTS).contains(&ports.len()),
-            "{} ports to watch; name between one and {MOST_PORTS}",
-            ports.len()
-        );
-        ensure!(
-            settings.one_client_in.is_power_of_two() && settings.one_client_in <= MOST_SAMPLED,
-            "one client in {} cannot be followed; choose a power of two, at most {MOST_SAMPLED}",
-            settings.one_client_in
-        );
-        let program = filter::program(&ports, settings.one_client_in);
-        let ring = PacketRing::open(&program, settings.ring_bytes).map_err(|error| match error.kind() {
-            ErrorKind::PermissionDenied => Error::new(
-                ErrorKind::PermissionDenied,
-                "this user may not see packets; run as root or with the capability CAP_NET_RAW",
-            ),
-            _ => error,
-        });
-        let ring = ring.context("failed to open a packet socket")?;
+        Capture::of(open_socket(listeners, settings)?, listeners, settings)
+    }
+
+    /// Reads what a socket gets that [`open_socket`] has opened for these listeners with these settings. That takes no
+    /// privilege.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn of(socket: OwnedFd, listeners: &[SocketAddr], settings: Settings) -> Result<Capture> {
+        let ring = PacketRing::of(socket, settings.ring_bytes).context("failed to share memory for packets")?;
         let watch = Watch::new(listeners, settings.patience);
         Ok(Capture { ring, watch, one_client_in: settings.one_client_in })
     }
@@ -99,7 +119,7 @@ impl Capture {
     /// Reads what comes until then. Packets come up to a tenth of a second after they passed.
     pub fn read(&mut self, until: Instant) -> Result<()> {
         loop {
-            self.read_ready();
+            self.read_waiting();
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
@@ -122,12 +142,20 @@ impl Capture {
         Ok(Captured { listeners, one_client_in, packets: losses.packets, dropped_packets: losses.dropped })
     }
 
-    fn read_ready(&mut self) {
+    /// Reads what waits.
+    pub fn read_waiting(&mut self) {
         // What has been read shows everything until a moment before it was asked for.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let watch = &mut self.watch;
         self.ring.read(|time_ns, bytes, length| watch.take(&Packet { time_ns, bytes, length }));
         let shown = now.saturating_sub(Duration::from_secs(1));
         watch.advance(u64::try_from(shown.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// Readable when packets wait.
+impl AsFd for Capture {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
     }
 }

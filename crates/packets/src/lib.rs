@@ -20,7 +20,7 @@ mod stream;
 mod table;
 mod watch;
 
-pub use capture::{Capture, Captured, Settings};
+pub use capture::{Capture, Captured, Settings, open_socket};
 pub use counts::{Agreed, Connections, Counts, Offers, Traffic};
 pub use packet::Packet;
 pub use watch::{PATIENCE, Watch};

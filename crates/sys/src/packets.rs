@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, eth, socket_with};
 
 use crate::sockets::{set_option, set_structure};
 
@@ -34,8 +34,39 @@ pub struct RingLosses {
     pub dropped: u64,
 }
 
-/// A socket that gets a copy of each packet that a filter lets pass, from the header of IP on, of every interface of
-/// the network namespace in which it was opened. No interface is made promiscuous.
+/// Opens a socket that gets a copy of each packet that a filter lets pass, from the header of IP on, of every interface
+/// of this thread's network namespace, into a ring of about `bytes`. No interface is made promiscuous. `filter`: a
+/// program of classic BPF, which answers how many bytes of a packet are kept.
+///
+/// # Errors
+/// Without CAP_NET_RAW there is none.
+pub fn open_packet_socket(filter: &[libc::sock_filter], bytes: usize) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(eth::ALL))?;
+    set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as libc::c_int)?;
+    let length = filter.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the program lives on, with so many instructions, and the kernel only reads it.
+    unsafe { set_structure(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }?;
+    let request = libc::tpacket_req3 {
+        tp_block_size: BLOCK_BYTES as u32,
+        tp_block_nr: blocks_of(bytes) as u32,
+        tp_frame_size: BLOCK_BYTES as u32,
+        tp_frame_nr: blocks_of(bytes) as u32,
+        tp_retire_blk_tov: RETIRE_MS,
+        tp_sizeof_priv: 0,
+        tp_feature_req_word: 0,
+    };
+    // What came before the filter was there, the kernel drops when it makes the ring.
+    // SAFETY: the structure points to nothing.
+    unsafe { set_structure(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request) }?;
+    Ok(socket)
+}
+
+fn blocks_of(bytes: usize) -> usize {
+    (bytes / BLOCK_BYTES).clamp(4, 1024)
+}
+
+/// What a packet socket gets, read in the memory that the kernel shares. That takes no privilege.
 #[derive(Debug)]
 pub struct PacketRing {
     socket: OwnedFd,
@@ -48,51 +79,20 @@ pub struct PacketRing {
 unsafe impl Send for PacketRing {}
 
 impl PacketRing {
-    /// Opens it with about `bytes` of memory. `filter`: a program of classic BPF, which answers how many bytes of a
-    /// packet are kept.
+    /// Of a socket that was opened with so many `bytes`.
     ///
     /// # Errors
-    /// Without CAP_NET_RAW there is none.
-    pub fn open(filter: &[libc::sock_filter], bytes: usize) -> io::Result<PacketRing> {
-        // Without a protocol nothing comes before the filter is there.
-        let socket = socket_with(AddressFamily::PACKET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as libc::c_int)?;
-        let length = filter.len().try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-        let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
-        // SAFETY: the program lives on, with so many instructions, and the kernel only reads it.
-        unsafe { set_structure(&socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }?;
-        let blocks = (bytes / BLOCK_BYTES).clamp(4, 1024);
-        let request = libc::tpacket_req3 {
-            tp_block_size: BLOCK_BYTES as u32,
-            tp_block_nr: blocks as u32,
-            tp_frame_size: BLOCK_BYTES as u32,
-            tp_frame_nr: blocks as u32,
-            tp_retire_blk_tov: RETIRE_MS,
-            tp_sizeof_priv: 0,
-            tp_feature_req_word: 0,
-        };
-        // SAFETY: the structure points to nothing.
-        unsafe { set_structure(&socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request) }?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+    /// There is no memory, or it is no such socket.
+    pub fn of(socket: OwnedFd, bytes: usize) -> io::Result<PacketRing> {
+        let (blocks, access) = (blocks_of(bytes), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: the kernel chooses where, so that no other mapping is replaced.
         let memory =
             unsafe { mmap(ptr::null_mut(), blocks * BLOCK_BYTES, access, MapFlags::SHARED, &socket, 0) }?.cast::<u8>();
         let memory = NonNull::new(memory).ok_or(io::ErrorKind::OutOfMemory)?;
         let ring = PacketRing { socket, memory, blocks, next: 0 };
-        ring.bind()?;
+        // Also: it is a packet socket, and not a file that others may cut.
+        ring.losses()?;
         Ok(ring)
-    }
-
-    /// Asks for packets of any protocol: sockets for one get only what comes in.
-    fn bind(&self) -> io::Result<()> {
-        // SAFETY: all fields of the structure are numbers, for which zero is a value.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        let length = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address is whole, has the length that is said, and outlives the call.
-        let result = unsafe { libc::bind(self.socket.as_raw_fd(), (&raw const address).cast(), length) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Hands over the packets that have come: when (nanoseconds of the real-time clock), as many of their bytes as the

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -106,7 +107,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         let is_over = is_stopped || watch.has_ended || end.is_some_and(|end| Instant::now() >= end);
         if is_over || (end.is_none() && Instant::now() >= draw) {
             match &page {
-                Some(page) => page.set(watch.metrics()?),
+                Some(page) => page.set(watch.metrics()),
                 None => output::print(watch.answer(args.json, args.once.is_some(), &mut screen, began)?)?,
             }
             draw = Instant::now() + DRAW_EVERY;
@@ -119,7 +120,7 @@ pub fn run(args: &Args) -> Result<Exit> {
             return Ok(if is_stopped && end.is_some() { Exit::Interrupted } else { Exit::Done });
         }
         let next = Instant::now() + READ_EVERY;
-        watch.kinds.wait(end.map_or(next, |end| end.min(next))).or_fault(Fault::Environment)?;
+        sleep(end.map_or(next, |end| end.min(next)).saturating_duration_since(Instant::now()));
         watch.read();
         if Instant::now() >= look {
             watch.look()?;
@@ -225,29 +226,34 @@ impl Watch {
         Ok(())
     }
 
+    /// CPU time of this program with those that read packets, nanoseconds.
+    fn own_cpu_ns(&self) -> u64 {
+        process_cpu_ns(std::process::id()).unwrap_or_default() + self.kinds.cpu_ns()
+    }
+
     /// What was seen of each server.
-    fn seen(&mut self) -> Result<Vec<Seen>> {
-        self.kinds.take().or_fault(Fault::Environment)?;
-        Ok(self.servers.iter_mut().map(Server::seen).collect())
+    fn seen(&mut self) -> Vec<Seen> {
+        self.kinds.take();
+        self.servers.iter_mut().map(Server::seen).collect()
     }
 
     /// The same since the beginning, as metrics.
-    fn metrics(&mut self) -> Result<String> {
-        let seen = self.seen()?;
+    fn metrics(&mut self) -> String {
+        let seen = self.seen();
         let totals = self.servers.iter().zip(&seen).map(|(server, seen)| Totals::of(server, seen, &self.kinds));
         let rest = Rest {
             unwatched_count: self.passed_over.values().flatten().count(),
             dropped_packets: self.kinds.dropped_packets(),
-            own_cpu_ns: own_cpu_ns(),
+            own_cpu_ns: self.own_cpu_ns(),
         };
-        Ok(metrics::text(totals.collect(), &rest))
+        metrics::text(totals.collect(), &rest)
     }
 
     /// What was seen, as text or JSON. `is_last`: nothing comes behind it.
     fn answer(&mut self, json: bool, is_last: bool, screen: &mut Screen, began: Instant) -> Result<String> {
-        let seen = self.seen()?;
+        let seen = self.seen();
         let seen = self.servers.iter().zip(&seen);
-        let (own_ns, elapsed) = (own_cpu_ns(), began.elapsed());
+        let (own_ns, elapsed) = (self.own_cpu_ns(), began.elapsed());
         let passed = |server: &Server, seen: &Seen| {
             let with_what_ifs = |passed| {
                 let what_ifs = WhatIfs::of(seen, &passed, self.told.as_ref());
@@ -269,11 +275,6 @@ impl Watch {
         lines.push(screen::own(own_ns, elapsed));
         Ok(screen.drawn(&lines))
     }
-}
-
-/// CPU time of this program, nanoseconds.
-fn own_cpu_ns() -> u64 {
-    process_cpu_ns(std::process::id()).unwrap_or_default()
 }
 
 /// Why there is nothing to watch. `group`: the processes that were found, without a TLS library.

@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Context as _;
 use serde::Serialize;
 use tlsdyno_base::namespace::Namespace;
 use tlsdyno_base::units::{format_duration, format_of, format_percent, format_rate};
-use tlsdyno_packets::{Capture, Captured, Counts, Settings};
+use tlsdyno_packets::{Captured, Counts, Settings, open_socket};
 use tlsdyno_tls::Group;
 
+use crate::reader::Reader;
 use crate::server::Server;
 
 /// A group that a smaller part of the handshakes agreed on is not shown, percent.
@@ -39,8 +40,8 @@ struct Network {
     name: PathBuf,
     /// Where servers listen in it, in the order of the capture's counts.
     listeners: Vec<SocketAddr>,
-    /// `Err`: why nothing is seen of it.
-    capture: Result<Capture, String>,
+    /// Who reads it. `Err`: why nobody does.
+    reader: Result<Reader, String>,
     /// What was counted until when, the oldest first.
     taken: VecDeque<(Instant, Captured)>,
     /// Beginning of the oldest.
@@ -66,7 +67,8 @@ impl Kinds {
         Kinds { networks: Vec::new(), window, sums: Sums::default() }
     }
 
-    /// Captures anew where servers listen elsewhere than before: what was counted there is in another order.
+    /// Captures anew where servers listen elsewhere than before, because what was counted there is in another order, and
+    /// where nobody reads.
     pub fn follow(&mut self, servers: &[Server]) {
         let mut wanted: BTreeMap<PathBuf, (u32, BTreeSet<SocketAddr>)> = BTreeMap::new();
         for server in servers.iter().filter(|server| !server.addresses.is_empty()) {
@@ -76,7 +78,8 @@ impl Kinds {
         }
         let mut before = std::mem::take(&mut self.networks);
         for (name, (pid, listeners)) in wanted {
-            let same = before.iter().position(|of| of.name == name && of.listeners.iter().eq(&listeners));
+            let is_same = |of: &mut Network| of.name == name && of.listeners.iter().eq(&listeners) && of.is_read();
+            let same = before.iter_mut().position(is_same);
             let network = match same {
                 Some(at) => before.swap_remove(at),
                 None => Network::open(name, pid, listeners.into_iter().collect()),
@@ -85,7 +88,7 @@ impl Kinds {
         }
         // What the others saw since it was asked for.
         for gone in &mut before {
-            if let Ok(Ok(captured)) = gone.capture.as_mut().map(Capture::take) {
+            if let Ok(Ok(captured)) = gone.reader.as_mut().map(Reader::take) {
                 self.sums.add(&gone.name, &gone.listeners, &captured);
             }
         }
@@ -98,7 +101,7 @@ impl Kinds {
     /// What passed a server since it is watched; `None`: nothing of it is seen.
     pub fn since_begin(&self, server: &Server) -> Option<Counts> {
         let name = network_of(server.root);
-        self.networks.iter().find(|network| network.name == name)?.capture.as_ref().ok()?;
+        self.networks.iter().find(|network| network.name == name)?.reader.as_ref().ok()?;
         let mut counts = Counts::default();
         let all = server.addresses.iter().filter_map(|at| self.sums.counts.get(&(name.clone(), *at)));
         all.for_each(|of| counts.add(of));
@@ -110,29 +113,17 @@ impl Kinds {
         self.sums.dropped_packets
     }
 
-    /// Waits until then, and counts what passes meanwhile.
-    ///
-    /// # Errors
-    /// The kernel gives no packets any more.
-    pub fn wait(&mut self, until: Instant) -> Result<()> {
-        let mut captures = self.networks.iter_mut().filter_map(|network| network.capture.as_mut().ok());
-        match captures.next() {
-            Some(first) => first.read(until)?,
-            None => std::thread::sleep(until.saturating_duration_since(Instant::now())),
-        }
-        captures.try_for_each(|other| other.read(until))
-    }
-
     /// Keeps what was counted since the last call, and forgets what is too old.
-    ///
-    /// # Errors
-    /// The kernel does not tell what it lost.
-    pub fn take(&mut self) -> Result<()> {
-        for Network { name, listeners, capture, taken, since } in &mut self.networks {
-            let Ok(capture) = capture else { continue };
-            let captured = capture.take()?;
-            self.sums.add(name, listeners, &captured);
-            taken.push_back((Instant::now(), captured));
+    pub fn take(&mut self) {
+        for Network { name, listeners, reader, taken, since } in &mut self.networks {
+            let Ok(reading) = reader else { continue };
+            match reading.take() {
+                Ok(captured) => {
+                    self.sums.add(name, listeners, &captured);
+                    taken.push_back((Instant::now(), captured));
+                }
+                Err(error) => *reader = Err(format!("{error:#}")),
+            }
             while let (Some((ended, _)), Some(window)) = (taken.front(), self.window)
                 && ended.elapsed() > window
             {
@@ -140,7 +131,11 @@ impl Kinds {
                 taken.pop_front();
             }
         }
-        Ok(())
+    }
+
+    /// CPU time of the processes that read packets, nanoseconds.
+    pub fn cpu_ns(&self) -> u64 {
+        self.networks.iter().filter_map(|network| network.reader.as_ref().ok()).map(Reader::cpu_ns).sum()
     }
 
     /// What passed a server. `Err`: why nothing of it is seen.
@@ -148,8 +143,8 @@ impl Kinds {
         let name = network_of(server.root);
         let network = self.networks.iter().find(|network| network.name == name);
         let network = network.filter(|_| !server.addresses.is_empty());
-        let Network { listeners, capture, taken, since, .. } = network.ok_or("it listens nowhere")?;
-        capture.as_ref().map_err(String::clone)?;
+        let Network { listeners, reader, taken, since, .. } = network.ok_or("it listens nowhere")?;
+        reader.as_ref().map_err(String::clone)?;
         let mut counts = Counts::default();
         let is_own = |(_, listener): &(usize, &SocketAddr)| server.addresses.contains(listener);
         let own: Vec<usize> = listeners.iter().enumerate().filter(is_own).map(|(at, _)| at).collect();
@@ -178,15 +173,21 @@ impl Sums {
 impl Network {
     /// `pid`: a process in it, which a container has of its own.
     fn open(name: PathBuf, pid: u32, listeners: Vec<SocketAddr>) -> Network {
-        let open = || Capture::open(&listeners, Settings::default());
+        let settings = Settings::default();
+        let open = || open_socket(&listeners, settings);
         let opened = if name == network_of(std::process::id()) {
             open()
         } else {
             let there = Namespace::open(&namespace_of(pid)).and_then(|there| there.within(open));
             there.context("failed to enter its network namespace; run this as root").and_then(|opened| opened)
         };
-        let capture = opened.map_err(|error| format!("{error:#}"));
-        Network { name, listeners, capture, taken: VecDeque::new(), since: Instant::now() }
+        let reader = opened.and_then(|socket| Reader::start(socket, &listeners, settings));
+        let reader = reader.map_err(|error| format!("{error:#}"));
+        Network { name, listeners, reader, taken: VecDeque::new(), since: Instant::now() }
+    }
+
+    fn is_read(&mut self) -> bool {
+        self.reader.as_mut().is_ok_and(Reader::is_there)
     }
 }
 

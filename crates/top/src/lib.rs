@@ -11,11 +11,13 @@ extern crate tlsdyno_base;
 mod answer;
 mod classify;
 mod command;
+mod confine;
 mod find;
 mod kinds;
 mod libraries;
 mod metrics;
 mod part;
+mod reader;
 mod screen;
 mod server;
 mod shares;
@@ -26,5 +28,5 @@ use tlsdyno_base::subcommand::subcommand;
 
 /// The satellite with its one subcommand.
 pub fn program() -> Program {
-    Program::satellite("tlsdyno-top", vec![subcommand!("top", command)])
+    Program { hand_on: reader::become_reader, ..Program::satellite("tlsdyno-top", vec![subcommand!("top", command)]) }
 }

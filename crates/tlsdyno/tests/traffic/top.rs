@@ -1,6 +1,8 @@
 //! `tlsdyno top` on servers under load: shares add up, signatures go where sessions are resumed, workers are followed,
 //! and what cannot be told is refused.
 
+mod confined;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
