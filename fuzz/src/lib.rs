@@ -3,6 +3,7 @@
 //! `dispatch/`, `serve.rs` and `trace/`, whose tests are theirs.
 
 mod client;
+mod http2;
 mod script;
 mod seeds;
 mod stages;
@@ -23,6 +24,7 @@ use tlsdyno_wire::session_keys::{ClientReader, ServerReader};
 use tlsdyno_wire::{limits, record};
 
 pub use client::{client_receive, connects};
+pub use http2::{hpack_decode, hpack_seeds, http2_receive, http2_seeds};
 pub use seeds::{conversations, stages_seeds};
 pub use stages::{client_stages, stages_connect};
 

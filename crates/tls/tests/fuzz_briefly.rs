@@ -72,6 +72,8 @@ fn kept_inputs() {
     run_kept("client_stages", targets::client_stages);
     run_kept("handshake_messages", targets::handshake_messages);
     run_kept("hello_parse", targets::hello_parse);
+    run_kept("hpack_decode", targets::hpack_decode);
+    run_kept("http2_receive", targets::http2_receive);
     run_kept("http_response", targets::http_response);
     run_kept("real_crypto", targets::real_crypto);
     run_kept("session_keys", targets::session_keys);
@@ -109,6 +111,21 @@ fn http_response() {
         targets::http_response(&seed);
         for _ in 0..20_000 {
             targets::http_response(&random.mutate(&seed));
+        }
+    }
+}
+
+#[test]
+fn http2() {
+    let mut random = Random(9);
+    for (seeds, run) in
+        [(targets::http2_seeds(), targets::http2_receive as fn(&[u8])), (targets::hpack_seeds(), targets::hpack_decode)]
+    {
+        for seed in seeds {
+            run(&seed);
+            for _ in 0..10_000 {
+                run(&random.mutate(&seed));
+            }
         }
     }
 }

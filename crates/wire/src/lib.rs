@@ -1,5 +1,6 @@
 //! The bytes of TLS and HTTP/1, as tlsdyno's client, server and dispatcher see them: record framing, reassembly, hello
-//! and handshake codecs, and where HTTP messages end.
+//! and handshake codecs, and where HTTP messages end; and the client's side of
+//! HTTP/2.
 //!
 //! No I/O, no clock, no randomness, no dependencies. Decoders borrow from their input, never panic, and are bounded by
 //! [`limits`].
@@ -11,6 +12,7 @@ pub mod follow;
 pub mod handshake;
 pub mod hello;
 pub mod http;
+pub mod http2;
 pub mod limits;
 pub mod proxy_protocol;
 pub mod record;
