@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
-enum { GROUP_NAME_SIZE = 64, NAMES_MAX = 4 };
+enum { GROUP_NAME_SIZE = 64, NAMES_MAX = 4, GROUPS_TOTAL = 4 };
 
 /* A group whose key pair is generated once; `key` is published once and never freed. */
 struct group {
@@ -19,9 +19,13 @@ struct group {
     _Atomic(void *) key;
 };
 
-static struct group x25519_group = {.names = {"X25519"}};
-static struct group p256_group = {.names = {"prime256v1", "P-256", "secp256r1"}};
-static struct group p384_group = {.names = {"secp384r1", "P-384"}};
+/* X25519, and the curves of "EC". */
+static struct group groups[GROUPS_TOTAL] = {
+    {.names = {"X25519"}},
+    {.names = {"prime256v1", "P-256", "secp256r1"}},
+    {.names = {"secp384r1", "P-384"}},
+    {.names = {"secp521r1", "P-521"}},
+};
 #define HYBRID_GROUP(id, name) [HYBRID_##id] = {.names = {name}},
 static struct group hybrid_groups[HYBRID_TOTAL] = {TLSDYNO_HYBRIDS(HYBRID_GROUP)};
 
@@ -30,7 +34,7 @@ struct key_functions {
     KEYMGMT_FUNCTIONS(FUNCTION_FIELD)
 };
 
-static struct key_functions x25519 = {.only_group = &x25519_group};
+static struct key_functions x25519 = {.only_group = &groups[0]};
 static struct key_functions ec;
 #define HYBRID_FUNCTIONS(id, name) static struct key_functions id = {.only_group = &hybrid_groups[HYBRID_##id]};
 TLSDYNO_HYBRIDS(HYBRID_FUNCTIONS)
@@ -46,14 +50,12 @@ struct generation {
 
 static struct group *find_group(const struct key_functions *real, const char *name)
 {
-    struct group *const groups[] = {&p256_group, &p384_group};
-
     if (real->only_group != NULL)
         return real->only_group;
-    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
-        for (size_t j = 0; j < NAMES_MAX && groups[i]->names[j] != NULL; j++) {
-            if (strcasecmp(groups[i]->names[j], name) == 0)
-                return groups[i];
+    for (size_t i = 1; i < GROUPS_TOTAL; i++) {
+        for (size_t j = 0; j < NAMES_MAX && groups[i].names[j] != NULL; j++) {
+            if (strcasecmp(groups[i].names[j], name) == 0)
+                return &groups[i];
         }
     }
     return NULL;
@@ -125,12 +127,9 @@ static int gen_set_params(void *context, const OSSL_PARAM params[])
         return 1;
     if (generation->real_generation == NULL && group != NULL && params[1].key == NULL
         && group->data_type == OSSL_PARAM_UTF8_STRING) {
-        struct group *known = find_group(generation->real, group->data);
-
-        if (known != NULL) {
-            generation->group = known;
+        generation->group = find_group(generation->real, group->data);
+        if (generation->group != NULL)
             return 1;
-        }
     }
     return real_generation(generation) != NULL && generation->real->gen_set_params(generation->real_generation, params);
 }
@@ -204,12 +203,12 @@ static void *gen(void *context, OSSL_CALLBACK *progress, void *argument)
 
 static bool is_kept(const void *key)
 {
-    for (size_t i = 0; i < HYBRID_TOTAL; i++) {
-        if (key == atomic_load(&hybrid_groups[i].key))
+    for (size_t i = 0; i < GROUPS_TOTAL + HYBRID_TOTAL; i++) {
+        struct group *group = i < GROUPS_TOTAL ? &groups[i] : &hybrid_groups[i - GROUPS_TOTAL];
+        if (key == atomic_load(&group->key))
             return true;
     }
-    return key == atomic_load(&x25519_group.key) || key == atomic_load(&p256_group.key)
-           || key == atomic_load(&p384_group.key);
+    return false;
 }
 
 static void free_key(const struct key_functions *real, void *key)

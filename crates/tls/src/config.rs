@@ -30,7 +30,7 @@ pub struct Settings {
     pub suites: Vec<Suite>,
     /// Groups offered, best first; the key share is for the first. Beside a hybrid's share goes one for the first curve
     /// of the list, as browsers have it, so that a server without the hybrid needs no HelloRetryRequest. Empty:
-    /// [`Group::CURVES`].
+    /// [`Group::CURVES`], and with TLS 1.2 alone P-521.
     pub groups: Vec<Group>,
     /// Server name (SNI; also the name verified at honest effort). An IP address is verified but not sent (RFC 6066
     /// section 3). `None`: no SNI.
@@ -353,6 +353,8 @@ fn complete(mut settings: Settings) -> Settings {
     }
     if settings.groups.is_empty() {
         settings.groups = Group::CURVES.to_vec();
+        // The curves of ECDSA certificates are told by it, too (RFC 8422 section 5.1).
+        settings.groups.extend((settings.versions == [Version::Tls12]).then_some(Group::P521));
     }
     settings
 }

@@ -198,6 +198,8 @@ named! {
         P256 = "P-256" | "secp256r1" | "prime256v1",
         /// NIST P-384.
         P384 = "P-384" | "secp384r1",
+        /// NIST P-521, for who asks for it: a server that prefers its own order would take it, as of few clients.
+        P521 = "P-521" | "secp521r1",
     }
 }
 
@@ -218,6 +220,7 @@ impl Group {
             Group::X25519 => 29,
             Group::P256 => 23,
             Group::P384 => 24,
+            Group::P521 => 25,
         }
     }
 

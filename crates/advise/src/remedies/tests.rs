@@ -106,8 +106,10 @@ fn dear_groups_and_certificates_are_told_apart() {
 
     let of = reading(good(), "P-384");
     assert!(named(&of, ECDSA).why.contains("P-384") && named(&of, ECDSA).change.is_some());
-    let unknown = reading(Facts { groups: groups("secp521r1"), ..good() }, "P-384");
-    assert_eq!(unspoken_groups(&unknown).as_deref(), Some("secp521r1"));
+    let slowest = reading(Facts { groups: groups("secp521r1"), ..good() }, "P-384");
+    assert_eq!(named(&slowest, X25519).change.unwrap().group, Some(Group::X25519));
+    let unknown = reading(Facts { groups: groups("brainpoolP256r1"), ..good() }, "P-384");
+    assert_eq!(unspoken_groups(&unknown).as_deref(), Some("brainpoolP256r1"));
     let remedy = named(&unknown, X25519);
     assert_eq!((remedy.here, remedy.change), (Here::NotMeasured, None));
     assert!(tried(&unknown, true).is_empty(), "nothing can be measured with it");

@@ -118,7 +118,7 @@ impl StepId {
         Settings {
             versions: vec![version],
             suites,
-            groups: self.group.map_or_else(|| Group::CURVES.to_vec(), |group| vec![group]),
+            groups: self.group.into_iter().collect(),
             server_name: Some(name.to_owned()),
             effort: Effort::Lean,
             lack: self.lack,

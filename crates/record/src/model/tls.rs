@@ -117,7 +117,7 @@ impl Tls {
     /// As [`Tls::groups`], for a server of the user's own, whose certificate may be any where none is asked for.
     pub fn groups_of_own(&self) -> Vec<Group> {
         match self.certificate {
-            None if self.version == Version::Tls12 => self.groups_with([Group::P256, Group::P384]),
+            None if self.version == Version::Tls12 => self.groups_with([Group::P256, Group::P384, Group::P521]),
             None => vec![self.group],
             Some(_) => self.groups(),
         }
@@ -217,7 +217,7 @@ mod tests {
             Tls { group, certificate, ..Tls::default() }.groups()
         };
         let unknown = Tls { version: Version::Tls12, ..Tls::default() };
-        assert_eq!(unknown.groups_of_own(), [Group::X25519, Group::P256, Group::P384]);
+        assert_eq!(unknown.groups_of_own(), [Group::X25519, Group::P256, Group::P384, Group::P521]);
         assert_eq!((unknown.groups(), Tls::default().groups_of_own()), (vec![Group::X25519], vec![Group::X25519]));
         assert_eq!(groups("X25519", "rsa-2048"), [Group::X25519]);
         assert_eq!(groups("X25519", "p-384"), [Group::X25519, Group::P384]);

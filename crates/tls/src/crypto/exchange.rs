@@ -1,7 +1,7 @@
 //! Key agreement: (EC)DH shares and secrets (RFC 7748, RFC 8422, RFC 9846 section 7.4), alone or joined to ML-KEM
 //! (draft-ietf-tls-ecdhe-mlkem), and the RSA encryption of the TLS 1.2 pre-master secret (RFC 5246 section 7.4.7.1).
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::agreement::{self, PrivateKey, UnparsedPublicKey};
 use aws_lc_rs::kem::DecapsulationKey;
@@ -15,6 +15,9 @@ use crate::suite::{Effort, Group};
 
 /// Bytes of the longest shared secret: that of P-384 and ML-KEM-1024.
 const SECRET_MAX: usize = 48 + kem::SECRET_BYTES;
+
+/// Bytes of the longest point: that of P-521.
+const POINT_MAX: usize = 133;
 
 /// A shared secret, kept without an allocation.
 #[derive(Clone, Copy)]
@@ -62,6 +65,7 @@ impl Group {
             Group::X25519 | Group::X25519MlKem768 => Group::X25519,
             Group::P256 | Group::P256MlKem768 => Group::P256,
             Group::P384 | Group::P384MlKem1024 => Group::P384,
+            Group::P521 => Group::P521,
         }
     }
 
@@ -69,7 +73,7 @@ impl Group {
         match self {
             Group::X25519MlKem768 | Group::P256MlKem768 => Some(Kem::MlKem768),
             Group::P384MlKem1024 => Some(Kem::MlKem1024),
-            Group::X25519 | Group::P256 | Group::P384 => None,
+            Group::X25519 | Group::P256 | Group::P384 | Group::P521 => None,
         }
     }
 
@@ -83,27 +87,37 @@ impl Group {
         match self.curve() {
             Group::P256 => 65,
             Group::P384 => 97,
+            Group::P521 => POINT_MAX,
             _ => 32,
         }
     }
 
     const fn curve_secret_bytes(self) -> usize {
-        if matches!(self.curve(), Group::P384) { 48 } else { 32 }
+        if matches!(self.curve(), Group::X25519) { 32 } else { self.point_bytes() / 2 }
     }
 
     fn algorithm(self) -> &'static agreement::Algorithm {
         match self.curve() {
             Group::P256 => &agreement::ECDH_P256,
             Group::P384 => &agreement::ECDH_P384,
+            Group::P521 => &agreement::ECDH_P521,
             _ => &agreement::X25519,
         }
     }
 
     /// The curve's base point as a share: the public key of the scalar 1.
     fn base_point(self) -> &'static [u8] {
+        static OF_CURVES: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
+            [Group::P256, Group::P384, Group::P521].map(|curve| {
+                let one = [&vec![0; curve.curve_secret_bytes() - 1][..], &[1]].concat();
+                let key = PrivateKey::from_private_key(curve.algorithm(), &one).expect("1 is a private key");
+                key.compute_public_key().expect("a private key has a public key").as_ref().to_vec()
+            })
+        });
         match self.curve() {
-            Group::P256 => &P256_BASE,
-            Group::P384 => &P384_BASE,
+            Group::P256 => &OF_CURVES[0],
+            Group::P384 => &OF_CURVES[1],
+            Group::P521 => &OF_CURVES[2],
             _ => &X25519_BASE,
         }
     }
@@ -126,7 +140,7 @@ pub struct KeyShare {
 
 enum Half {
     /// A real key pair on the curve, and a hybrid's ML-KEM key.
-    Pair { private: Arc<PrivateKey>, public: [u8; 97], kem: Option<DecapsulationKey> },
+    Pair { private: Arc<PrivateKey>, public: [u8; POINT_MAX], kem: Option<DecapsulationKey> },
     /// The base point, whose secret is the peer's point itself, and a hybrid's key of zeros (effort floor).
     Base,
     /// The base point, a hybrid's key of zeros, and a constant secret (stage `key_agreement` off).
@@ -148,7 +162,7 @@ impl KeyShare {
         }
         let private = PrivateKey::generate(group.algorithm()).expect("the system gives randomness");
         let point = private.compute_public_key().expect("a fresh private key has a public key");
-        let mut public = [0; 97];
+        let mut public = [0; POINT_MAX];
         public[..group.point_bytes()].copy_from_slice(point.as_ref());
         KeyShare { group, half: Half::Pair { private: Arc::new(private), public, kem: group.kem().map(Kem::generate) } }
     }
@@ -224,7 +238,7 @@ impl KeyShare {
     fn agree_on_curve(&self, point: &[u8], secret: &mut Secret) -> Result<(), CryptoError> {
         let bytes = self.group.curve_secret_bytes();
         match &self.half {
-            Half::Constant => secret.push(&[SECRET_FILL; 48][..bytes]),
+            Half::Constant => secret.push(&[SECRET_FILL; SECRET_MAX][..bytes]),
             Half::Base if self.group.curve() == Group::X25519 => secret.push(point),
             Half::Base => secret.push(&point[1..=bytes]),
             Half::Pair { private, .. } => {
@@ -307,24 +321,6 @@ const X25519_BASE: [u8; 32] = {
     base[0] = 9;
     base
 };
-
-/// The generator of P-256 as an uncompressed point, SP 800-186 section 3.2.1.3.
-const P256_BASE: [u8; 65] = [
-    0x04, 0x6b, 0x17, 0xd1, 0xf2, 0xe1, 0x2c, 0x42, 0x47, 0xf8, 0xbc, 0xe6, 0xe5, 0x63, 0xa4, 0x40, 0xf2, 0x77, 0x03,
-    0x7d, 0x81, 0x2d, 0xeb, 0x33, 0xa0, 0xf4, 0xa1, 0x39, 0x45, 0xd8, 0x98, 0xc2, 0x96, 0x4f, 0xe3, 0x42, 0xe2, 0xfe,
-    0x1a, 0x7f, 0x9b, 0x8e, 0xe7, 0xeb, 0x4a, 0x7c, 0x0f, 0x9e, 0x16, 0x2b, 0xce, 0x33, 0x57, 0x6b, 0x31, 0x5e, 0xce,
-    0xcb, 0xb6, 0x40, 0x68, 0x37, 0xbf, 0x51, 0xf5,
-];
-
-/// The generator of P-384 as an uncompressed point, SP 800-186 section 3.2.1.4.
-const P384_BASE: [u8; 97] = [
-    0x04, 0xaa, 0x87, 0xca, 0x22, 0xbe, 0x8b, 0x05, 0x37, 0x8e, 0xb1, 0xc7, 0x1e, 0xf3, 0x20, 0xad, 0x74, 0x6e, 0x1d,
-    0x3b, 0x62, 0x8b, 0xa7, 0x9b, 0x98, 0x59, 0xf7, 0x41, 0xe0, 0x82, 0x54, 0x2a, 0x38, 0x55, 0x02, 0xf2, 0x5d, 0xbf,
-    0x55, 0x29, 0x6c, 0x3a, 0x54, 0x5e, 0x38, 0x72, 0x76, 0x0a, 0xb7, 0x36, 0x17, 0xde, 0x4a, 0x96, 0x26, 0x2c, 0x6f,
-    0x5d, 0x9e, 0x98, 0xbf, 0x92, 0x92, 0xdc, 0x29, 0xf8, 0xf4, 0x1d, 0xbd, 0x28, 0x9a, 0x14, 0x7c, 0xe9, 0xda, 0x31,
-    0x13, 0xb5, 0xf0, 0xb8, 0xc0, 0x0a, 0x60, 0xb1, 0xce, 0x1d, 0x7e, 0x81, 0x9d, 0x7a, 0x43, 0x1d, 0x7c, 0x90, 0xea,
-    0x0e, 0x5f,
-];
 
 #[cfg(test)]
 mod tests;

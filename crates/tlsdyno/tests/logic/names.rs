@@ -30,7 +30,7 @@ fn names<T: Named + Debug + Serialize + DeserializeOwned>(all: impl IntoIterator
 #[test]
 fn names_are_the_same_everywhere_and_stay() {
     names(Version::ALL, "1.2 1.3");
-    names(Group::ALL, "X25519MLKEM768 SecP256r1MLKEM768 SecP384r1MLKEM1024 X25519 P-256 P-384");
+    names(Group::ALL, "X25519MLKEM768 SecP256r1MLKEM768 SecP384r1MLKEM1024 X25519 P-256 P-384 P-521");
     names(Effort::ALL, "honest lean floor");
     // `crates/tls/src/noop.rs` holds which these are.
     names(Stage::ALL, &Stage::ALL.map(Stage::name).join(" "));

@@ -58,10 +58,34 @@ fn servers_without_the_group_take_the_curve_beside_it_or_are_diagnosed() {
     refuse(&alone, 4, &["handshake_failure", "none of the groups", "--group X25519MLKEM768,X25519"]);
 }
 
+/// With TLS 1.2 a server looks for the curve of its certificate among the client's groups.
+#[test]
+fn p_521_is_taken_where_it_is_asked_for_and_of_certificates_of_tls_1_2() {
+    let directory = tempfile::tempdir().unwrap();
+    self_signed(directory.path(), "server", &["ec", "-pkeyopt", "ec_paramgen_curve:P-521"]);
+    let server = SServer::start(directory.path(), "server", &["-groups", "P-521:X25519"]);
+    let url = format!("https://{}/", server.address);
+    let suite = ["1.2 ECDHE-ECDSA-AES128-GCM-SHA256", "1.3 TLS_AES_128_GCM_SHA256"];
+    for (version, flags, group) in
+        [(0, &[][..], "X25519"), (0, &["--group", "P-521"], "P-521"), (1, &["--group", "P-521"], "P-521")]
+    {
+        let count = ["-k", "--connections", "1", "--total-connections", "4", "--reuse", "50%", "--json"];
+        let of = ["--tls", ["1.2", "1.3"][version]];
+        let output = load(&[&[&url[..]], &count[..], &of, flags].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let summary = json(&output);
+        assert_eq!(
+            summary["negotiated"].as_object().unwrap().keys().next().unwrap(),
+            &format!("{} {group}", suite[version])
+        );
+        assert_eq!(summary["handshakes"]["full"], 2, "{summary}");
+    }
+}
+
 #[test]
 fn groups_that_cannot_be_offered_are_refused_with_the_remedy() {
     let url = "https://127.0.0.1:1/";
-    let all = "X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024, X25519, P-256, P-384";
+    let all = "X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024, X25519, P-256, P-384, P-521";
     refuse(&[url, "-k", "--group", "X25519KYBER768"], 2, &["unknown group `X25519KYBER768`", all]);
     refuse(
         &[url, "-k", "--group", "x25519mlkem768", "--tls", "1.2"],
