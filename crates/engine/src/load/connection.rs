@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use tlsdyno_tls::{Client, Receiver, Session};
 use tlsdyno_wire::http::{HttpFault, Response};
+use tlsdyno_wire::http2;
 
 use super::limits::CONNECTION_STATE_BYTES_MAX;
 use super::outcome::ErrorKind;
@@ -29,6 +30,8 @@ pub enum ConnectionPhase {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
+    /// Index into the workload's requests.
+    pub request: u32,
     /// When it was to be sent, by the schedule of an open loop.
     pub intended_ns: Option<u64>,
     pub sent_ns: u64,
@@ -47,6 +50,8 @@ pub struct Connection {
     pub tls: Option<Client>,
     pub response: Response,
     pub exchange: Option<Exchange>,
+    /// `None`: HTTP/1.1, whose one request under way is `exchange`.
+    pub http2: Option<Box<Http2>>,
     pub served: u32,
     /// Bytes that wait for room in the socket.
     pub unsent: Vec<u8>,
@@ -69,14 +74,32 @@ pub struct Connection {
     pub unproven: Option<Session>,
     /// It carries requests already, though its handshake goes on: they travel with the hello.
     pub ready_early: bool,
-    /// Its answer is here, but a line of the client's rate has not carried it yet. Whether it can carry another
-    /// request then.
-    pub carried: Option<bool>,
+    /// The answer to this request is here, but a line of the client's rate has not carried it yet. Whether it can carry
+    /// another request then.
+    pub carried: Option<(u32, bool)>,
     /// A request that cannot travel with the hello, and whether it is the connection's last.
     pub held: Option<(u32, bool)>,
 }
 
 const _: () = assert!(size_of::<Connection>() <= CONNECTION_STATE_BYTES_MAX);
+
+/// A connection on which the server chose HTTP/2.
+pub struct Http2 {
+    pub client: http2::Client<Exchange>,
+    /// Requests that it carries at once, as the policy was told.
+    pub room: u32,
+    /// Requests that the server did not look at, and that were made again.
+    pub repeated: u32,
+}
+
+/// Where what HTTP/2 makes of input goes.
+pub struct Http2Sink<'a> {
+    pub http2: &'a mut Http2,
+    /// Frames to be sent.
+    pub out: &'a mut Vec<u8>,
+    pub events: &'a mut Vec<http2::Event<Exchange>>,
+    pub fault: Option<http2::Fault>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
@@ -88,41 +111,56 @@ pub enum Read {
 
 /// What a piece of input held.
 pub struct Found<'a> {
-    response: &'a mut Response,
-    exchange: &'a mut Option<Exchange>,
-    sessions: &'a mut Vec<Session>,
-    wants_sessions: bool,
-    pub first_byte: bool,
+    pub to: To<'a>,
+    pub sessions: &'a mut Vec<Session>,
+    pub wants_sessions: bool,
+    pub now_ns: u64,
+    /// Responses began; how long after their requests the last of them did, nanoseconds.
+    pub began: &'a mut dyn FnMut(u64),
     /// Bytes came that belong to no response.
     pub excess: bool,
     pub fault: Option<HttpFault>,
 }
 
-impl<'a> Found<'a> {
-    /// Something to receive into: responses go to `response`, sessions, where they are wanted, to `sessions`.
-    pub fn new(
-        response: &'a mut Response,
-        exchange: &'a mut Option<Exchange>,
-        sessions: &'a mut Vec<Session>,
-        wants_sessions: bool,
-    ) -> Found<'a> {
-        Found { response, exchange, sessions, wants_sessions, first_byte: false, excess: false, fault: None }
+/// Where plain text goes.
+pub enum To<'a> {
+    Http1(&'a mut Response, &'a mut Option<Exchange>),
+    Http2(Http2Sink<'a>),
+    /// Nobody knows yet what the server will choose.
+    Undecided(&'a mut Vec<u8>),
+}
+
+impl Exchange {
+    /// The first byte of its response is here. Answers how long that took, nanoseconds.
+    fn begin(&mut self, now_ns: u64) -> u64 {
+        (self.first_byte_seen, self.first_byte_ns) = (true, now_ns);
+        now_ns.saturating_sub(self.sent_ns)
     }
 }
 
 impl Receiver for Found<'_> {
     fn plaintext(&mut self, bytes: &[u8]) {
-        let Some(exchange) = self.exchange else {
-            self.excess |= !bytes.is_empty();
-            return;
-        };
-        if self.fault.is_some() || bytes.is_empty() {
+        if bytes.is_empty() || self.fault.is_some() {
             return;
         }
-        self.first_byte |= !std::mem::replace(&mut exchange.first_byte_seen, true);
-        match self.response.receive(bytes) {
-            Ok(taken) => self.excess |= taken < bytes.len(),
-            Err(fault) => self.fault = Some(fault),
+        let (now_ns, began) = (self.now_ns, &mut self.began);
+        match &mut self.to {
+            To::Undecided(held) => held.extend_from_slice(bytes),
+            To::Http1(_, None) => self.excess = true,
+            To::Http1(response, Some(exchange)) => {
+                if !exchange.first_byte_seen {
+                    began(exchange.begin(now_ns));
+                }
+                match response.receive(bytes) {
+                    Ok(taken) => self.excess |= taken < bytes.len(),
+                    Err(fault) => self.fault = Some(fault),
+                }
+            }
+            To::Http2(sink) if sink.fault.is_none() => {
+                let begins = |exchange: &mut Exchange| began(exchange.begin(now_ns));
+                sink.fault = sink.http2.client.receive(bytes, sink.out, sink.events, begins).err();
+            }
+            To::Http2(_) => {}
         }
     }
 
@@ -145,6 +183,7 @@ impl Connection {
             tls: None,
             response: Response::new(false),
             exchange: None,
+            http2: None,
             served: 0,
             unsent: Vec::new(),
             body_left: 0,
@@ -226,9 +265,18 @@ impl Connection {
         self.broken.is_none() && self.unsent.is_empty() && self.body_left == 0
     }
 
-    /// Whether the server closed a kept connection before it can have seen the request: such a request is made again.
+    /// The requests under way.
+    pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
+        let streams = self.http2.iter().flat_map(|http2| http2.client.streams());
+        self.exchange.iter().chain(streams.map(|stream| &stream.data))
+    }
+
+    /// Whether the server closed a kept connection before it can have seen the requests: such requests are made again.
+    /// Under HTTP/2 it says by GOAWAY what it saw, if it says anything.
     pub fn is_stale(&self) -> bool {
-        self.served > 0 && self.exchange.is_some_and(|exchange| !exchange.first_byte_seen)
+        let told = self.http2.as_ref().is_some_and(|http2| http2.client.is_going_away());
+        let mut exchanges = self.exchanges().peekable();
+        self.served > 0 && !told && exchanges.peek().is_some() && exchanges.all(|exchange| !exchange.first_byte_seen)
     }
 
     /// What the reactor should watch for.
@@ -250,7 +298,7 @@ impl Connection {
         }
     }
 
-    /// The phase that has taken longer than it may, if there is one.
+    /// The phase before the first request that has taken longer than it may, if there is one.
     pub fn overdue(&self, timeouts: &Timeouts, now_ns: u64) -> Option<ErrorKind> {
         let is_over = |limit_ns: Option<u64>, since_ns: u64| {
             limit_ns.is_some_and(|limit_ns| now_ns.saturating_sub(since_ns) >= limit_ns)
@@ -261,16 +309,24 @@ impl Connection {
         if self.phase == ConnectionPhase::Handshaking && is_over(timeouts.handshake_ns, self.hello_ns) {
             return Some(ErrorKind::HandshakeTimeout);
         }
-        let exchange = self.exchange?;
-        if !exchange.first_byte_seen && is_over(timeouts.first_byte_ns, exchange.sent_ns) {
-            return Some(ErrorKind::FirstByteTimeout);
-        }
-        is_over(timeouts.total_ns, exchange.sent_ns).then_some(ErrorKind::TotalTimeout)
+        None
     }
 
     /// Whether it waits for the server, so that a time-out applies.
     pub fn waits_for_server(&self) -> bool {
-        self.phase != ConnectionPhase::Open || self.exchange.is_some()
+        self.phase != ConnectionPhase::Open || self.exchanges().next().is_some()
+    }
+}
+
+impl Exchange {
+    /// The limit that it has taken longer than, if there is one.
+    pub fn overdue(&self, timeouts: &Timeouts, now_ns: u64) -> Option<ErrorKind> {
+        let is_over =
+            |limit_ns: Option<u64>| limit_ns.is_some_and(|limit_ns| now_ns.saturating_sub(self.sent_ns) >= limit_ns);
+        if !self.first_byte_seen && is_over(timeouts.first_byte_ns) {
+            return Some(ErrorKind::FirstByteTimeout);
+        }
+        is_over(timeouts.total_ns).then_some(ErrorKind::TotalTimeout)
     }
 }
 
@@ -300,7 +356,8 @@ mod tests {
     fn overdue(connection: &mut Connection, timeouts: &Timeouts) -> Option<(u64, ErrorKind)> {
         (0..=100).map(|fifth| fifth * SECOND / 5).find_map(|now_ns| {
             connection.progress_ns = now_ns;
-            Some((now_ns, connection.overdue(timeouts, now_ns)?))
+            let of_exchange = || connection.exchange?.overdue(timeouts, now_ns);
+            Some((now_ns, connection.overdue(timeouts, now_ns).or_else(of_exchange)?))
         })
     }
 
@@ -318,8 +375,15 @@ mod tests {
         connection.phase = ConnectionPhase::Open;
         assert_eq!(overdue(&mut connection, &timeouts), None, "nothing is asked");
         let expect = Expect::default();
-        let exchange =
-            Exchange { intended_ns: None, sent_ns: 0, began_ns: 0, first_byte_seen: false, first_byte_ns: 0, expect };
+        let exchange = Exchange {
+            request: 0,
+            intended_ns: None,
+            sent_ns: 0,
+            began_ns: 0,
+            first_byte_seen: false,
+            first_byte_ns: 0,
+            expect,
+        };
         connection.exchange = Some(exchange);
         assert_eq!(overdue(&mut connection, &timeouts), Some((5 * SECOND, ErrorKind::FirstByteTimeout)));
         connection.exchange = Some(Exchange { first_byte_seen: true, ..exchange });

@@ -9,12 +9,15 @@
 //! + the requests in wire form: one line, Host and headers per object (once, by the workload's objects)
 //! + total × (CONNECTION_BYTES_MAX + per-user stock of SESSIONS_PER_USER_MAX sessions)
 //! + SESSIONS_SHARED_MAX sessions                                     (only with `Resumption::Share`)
+//! + total × HTTP2_BYTES_MAX                                          (only where the server chooses HTTP/2)
 //! + 16 bytes for each different latency of each slice                (only of a part of a load)
 //! ```
 //!
 //! and so does not depend on how many users the workload has: at most `Connections::total` of them are active at once,
 //! because a user only starts when a connection is free for it. `crates/engine/tests/memory.rs` measures it with 10,000
 //! users.
+
+use tlsdyno_wire::http2;
 
 /// The one receive buffer of a loop. Sixteen full TLS records: a large object costs one system call for each 256 KiB.
 pub const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
@@ -28,6 +31,14 @@ pub const CONNECTION_STATE_BYTES_MAX: usize = 2 * 1024;
 /// Bound on what one open connection holds besides its sessions: its state, a TLS record or handshake flight that has
 /// arrived in part (below 64 KiB in the lean client), and unsent bytes.
 pub const CONNECTION_BYTES_MAX: usize = CONNECTION_STATE_BYTES_MAX + 64 * 1024 + 2 * SEND_CHUNK_BYTES;
+
+/// Most requests at once on one connection.
+pub const STREAMS_MAX: u32 = 1000;
+
+/// Bound on what a connection holds besides under HTTP/2: its tables (one of the server's size, which is at most the
+/// client's), a header block and a frame that arrived in part, and 256 bytes for each stream.
+pub const HTTP2_BYTES_MAX: usize =
+    4 * http2::TABLE_BYTES_ANNOUNCED + http2::BLOCK_BYTES_MAX + http2::FRAME_BYTES_MAX + 256 * STREAMS_MAX as usize;
 
 /// Events taken from the system at once.
 pub const EVENTS_MAX: usize = 1024;
@@ -43,8 +54,8 @@ pub const SESSIONS_PER_USER_MAX: usize = 10;
 /// TLS sessions kept for all users together under `Resumption::Share`.
 pub const SESSIONS_SHARED_MAX: usize = 1024;
 
-/// Texts of TLS faults kept apart; further ones are counted together.
-pub const TLS_FAULT_TEXTS_MAX: usize = 16;
+/// Texts of faults of TLS, and of HTTP/2, kept apart; further ones are counted together.
+pub const FAULT_TEXTS_MAX: usize = 16;
 
 /// Combinations of version, suite and group kept apart. There are fewer that the client offers.
 pub const NEGOTIATED_MAX: usize = 64;

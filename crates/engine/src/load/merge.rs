@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use super::limits::LIVES_CLIENTS;
 use super::lives::Life;
-use super::outcome::{Handshakes, LoopOutcome, Outcome, Phase};
+use super::outcome::{Handshakes, Http2Use, LoopOutcome, Outcome, Phase};
 use super::recorder::histogram;
 use super::slices::{Slice, SliceLatencies};
 
@@ -49,6 +49,9 @@ pub fn merge(loops: impl IntoIterator<Item = (String, Outcome)>) -> Option<Outco
         sum(&mut whole.statuses, outcome.statuses);
         sum(&mut whole.tls_faults, outcome.tls_faults);
         sum(&mut whole.negotiated, outcome.negotiated);
+        if let Some(http2) = outcome.http2 {
+            *whole.http2.get_or_insert_default() += http2;
+        }
         whole.gave_up |= outcome.gave_up;
         whole.unserved += outcome.unserved;
         whole.stopped |= outcome.stopped;
@@ -84,6 +87,15 @@ impl AddAssign for Handshakes {
         self.early_offered += other.early_offered;
         self.early_accepted += other.early_accepted;
         self.retried_count += other.retried_count;
+    }
+}
+
+impl AddAssign for Http2Use {
+    fn add_assign(&mut self, other: Http2Use) {
+        self.chosen_count += other.chosen_count;
+        self.downgraded_count += other.downgraded_count;
+        self.repeated_count += other.repeated_count;
+        sum(&mut self.faults, other.faults);
     }
 }
 

@@ -62,8 +62,10 @@ named! {
         Resources = "resources",
         /// TLS failed; the alert or fault is in [`Outcome::tls_faults`].
         Tls = "tls",
-        /// Not HTTP.
+        /// Not HTTP; under HTTP/2 the fault is in [`Http2Use::faults`].
         Http = "http",
+        /// The server reset a stream (HTTP/2), or refused it again and again.
+        StreamReset = "stream_reset",
         /// A redirect to another scheme, host or port, while redirects are followed.
         RedirectElsewhere = "redirect_elsewhere",
         /// More redirects one after another than are followed; a loop ends here too.
@@ -120,6 +122,20 @@ impl Handshakes {
     }
 }
 
+/// What became of HTTP/2 where it was offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Http2Use {
+    /// Connections on which the server chose it.
+    pub chosen_count: u64,
+    /// Connections on which it did not: their requests were made in HTTP/1.1.
+    pub downgraded_count: u64,
+    /// Requests that the server told not to have looked at (GOAWAY, REFUSED_STREAM), and that were made again.
+    pub repeated_count: u64,
+    /// The first few faults of the server by text, with counts.
+    pub faults: BTreeMap<String, u64>,
+}
+
 /// How the window of a replayed trace was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -163,6 +179,9 @@ pub struct Outcome {
     pub tls_faults: BTreeMap<String, u64>,
     /// Negotiated `version suite group` texts, with counts of handshakes.
     pub negotiated: BTreeMap<String, u64>,
+    /// What became of HTTP/2, if it was offered.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub http2: Option<Http2Use>,
     /// The run ended early because next to nothing succeeded any more (`storm`, `limits::SILENT_TIMEOUTS_MAX`): the
     /// server is gone, hangs, or never was there.
     pub gave_up: bool,
@@ -224,6 +243,12 @@ impl Outcome {
     pub fn busy_fraction(&self) -> f64 {
         let of_parts = self.parts.iter().map(LoopOutcome::busy_fraction).max_by(f64::total_cmp);
         of_parts.unwrap_or_else(|| busy_fraction(self.client_cpu_ns, self.elapsed_ns))
+    }
+
+    /// Faults of HTTP/2 by text; none where it was not offered.
+    pub fn http2_faults(&self) -> &BTreeMap<String, u64> {
+        const NONE: &BTreeMap<String, u64> = &BTreeMap::new();
+        self.http2.as_ref().map_or(NONE, |http2| &http2.faults)
     }
 
     /// Hits per second of elapsed time.

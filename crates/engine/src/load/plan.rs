@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use tlsdyno_tls::{Effort, named};
 
-use super::limits::{CONNECTIONS_MAX, RATE_MAX};
+use super::limits::{CONNECTIONS_MAX, RATE_MAX, STREAMS_MAX};
 use super::rated::Rated;
 use super::redirect::Redirects;
 use super::route::Route;
 use super::share::Share;
+
+/// The name of HTTP/2 over TLS in ALPN (RFC 9113 section 3.1).
+pub const HTTP2: &str = "h2";
 
 /// What a response must look like to count as a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -266,6 +269,11 @@ pub struct LoadTarget {
 }
 
 impl LoadTarget {
+    /// Whether the server may choose HTTP/2: then requests are made in it.
+    pub fn offers_http2(&self) -> bool {
+        self.tls.as_ref().is_some_and(|config| config.settings().alpn.iter().any(|name| name == HTTP2))
+    }
+
     /// How much of a real client's work is done for its TLS; `None` without TLS.
     pub fn effort(&self) -> Option<Effort> {
         self.tls.as_ref().map(|config| config.settings().effort)
@@ -290,6 +298,11 @@ pub struct Plan {
     pub users: Range<u32>,
     /// How many connections users open, and what happens on each.
     pub connections: Connections,
+    /// Requests at once on a connection where the server chooses HTTP/2, if it allows so many.
+    pub streams: u32,
+    /// Pages that a user has under way at once, as far as its connection carries them: requests that have nothing to do
+    /// with each other. 1: a page waits for the one before it.
+    pub pages_at_once_count: u32,
     /// How long their phases may take.
     pub timeouts: Timeouts,
     /// Which connections resume a session.
@@ -332,6 +345,8 @@ impl Plan {
             users: 0..workload.users.len() as u32,
             workload,
             connections,
+            streams: 1,
+            pages_at_once_count: 1,
             timeouts: Timeouts::default(),
             resumption: Resumption::Never,
             session_limits: SessionLimits::default(),
@@ -352,6 +367,7 @@ impl Plan {
         self.workload.check(&self.users)?;
         self.check_order()?;
         self.check_connections()?;
+        self.check_http2()?;
         self.check_rated()?;
         self.check_pacing()
     }
@@ -411,6 +427,19 @@ impl Plan {
         }
         if self.session_limits.requests == Some(0) {
             return Err("a session must be good for at least one request");
+        }
+        Ok(())
+    }
+
+    /// Several requests at once, and what goes with HTTP/1.1 only.
+    fn check_http2(&self) -> Result<(), &'static str> {
+        if !(1..=STREAMS_MAX).contains(&self.streams) || self.pages_at_once_count == 0 {
+            return Err("a connection carries from 1 to 1,000 requests at once");
+        }
+        let settings = self.target.tls.as_ref().map(|tls| tls.settings());
+        if self.target.offers_http2() && (self.rated.is_some() || settings.is_some_and(|settings| settings.early_data))
+        {
+            return Err("early data and clients that receive at a rate are for HTTP/1.1");
         }
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use tlsdyno_tls::{Group, Handshake, Suite, Version};
 
-use super::limits::{LATENCY_NS_MAX, NEGOTIATED_MAX, TLS_FAULT_TEXTS_MAX};
+use super::limits::{FAULT_TEXTS_MAX, LATENCY_NS_MAX, NEGOTIATED_MAX};
 use super::lives::Lives;
-use super::outcome::{ErrorKind, Handshakes, Outcome, Phase, WindowUse};
+use super::outcome::{ErrorKind, Handshakes, Http2Use, Outcome, Phase, WindowUse};
 use super::progress::{Recent, RecentLatencies, Snapshot};
 use super::slices::{Counts, Slices};
 
@@ -23,6 +23,7 @@ pub struct Recorder {
     errors: [u64; ErrorKind::ALL.len()],
     statuses: [u64; STATUSES],
     tls_faults: BTreeMap<String, u64>,
+    pub http2: Http2Use,
     negotiated: Vec<(Negotiated, u64)>,
     /// The run over time, if the plan wants it.
     slices: Option<Slices>,
@@ -37,7 +38,7 @@ type Negotiated = (Version, Suite, Option<Group>);
 /// Status codes have three digits.
 const STATUSES: usize = 1000;
 
-/// Under this text TLS faults are counted once there are too many different ones.
+/// Under this text faults are counted once there are too many different ones.
 const OTHER_FAULTS: &str = "other faults";
 
 impl Recorder {
@@ -55,6 +56,7 @@ impl Recorder {
             errors: [0; ErrorKind::ALL.len()],
             statuses: [0; STATUSES],
             tls_faults: BTreeMap::new(),
+            http2: Http2Use::default(),
             negotiated: Vec::with_capacity(NEGOTIATED_MAX),
             slices: slice_ns.map(|length_ns| Slices::new(length_ns, histogram(), keep_latencies)),
             lives: slice_ns.map(|_| Lives::default()),
@@ -135,11 +137,14 @@ impl Recorder {
         }
     }
 
-    /// Counts a TLS fault by its text. Faults are rare or the run is worthless, so that the text may cost something.
+    /// Counts a TLS fault by its text.
     pub fn tls_fault(&mut self, text: String) {
-        let known = self.tls_faults.len() < TLS_FAULT_TEXTS_MAX || self.tls_faults.contains_key(&text);
-        let text = if known { text } else { OTHER_FAULTS.to_owned() };
-        *self.tls_faults.entry(text).or_default() += 1;
+        count_text(&mut self.tls_faults, text);
+    }
+
+    /// Counts a fault of HTTP/2 by its text.
+    pub fn http2_fault(&mut self, text: String) {
+        count_text(&mut self.http2.faults, text);
     }
 
     pub fn negotiated(&mut self, handshake: &Handshake) {
@@ -163,6 +168,7 @@ impl Recorder {
             errors: ErrorKind::ALL.into_iter().zip(self.errors).filter(|(_, count)| some(count)).collect(),
             statuses: (0..).zip(self.statuses).filter(|(_, count)| some(count)).collect(),
             tls_faults: self.tls_faults,
+            http2: (self.http2 != Http2Use::default()).then_some(self.http2),
             negotiated: self.negotiated.iter().map(|(key, count)| (name(key), *count)).collect(),
             redirects_followed: self.redirects_followed,
             redirects_unfinished: self.redirects_unfinished,
@@ -172,6 +178,13 @@ impl Recorder {
             ..Outcome::default()
         }
     }
+}
+
+/// Faults are rare or the run is worthless, so that the text may cost something.
+fn count_text(counts: &mut BTreeMap<String, u64>, text: String) {
+    let known = counts.len() < FAULT_TEXTS_MAX || counts.contains_key(&text);
+    let text = if known { text } else { OTHER_FAULTS.to_owned() };
+    *counts.entry(text).or_default() += 1;
 }
 
 /// An empty histogram of latencies. Three significant digits: what is merged must have the same.

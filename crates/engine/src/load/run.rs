@@ -10,14 +10,16 @@ mod ending;
 mod events;
 mod lead_in;
 mod lines;
+mod streams;
 mod turns;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tlsdyno_tls::{Client, Entropy, Session};
+use tlsdyno_wire::http2;
 
-use super::connection::{Connection, ConnectionPhase};
+use super::connection::{Connection, ConnectionPhase, Exchange};
 use super::limits::*;
 use super::outcome::Outcome;
 use super::pacing::Pacer;
@@ -165,6 +167,7 @@ fn users<'p>(plan: &'p Plan, sessions: &Sessions<Session>) -> Result<Users<'p>, 
     Ok(Users::new(&plan.workload, plan.users.clone(), laps, plan.connections, connections_max, alone)
         .with_share(plan.share)
         .with_requests(requests_max)
+        .with_pages_at_once(plan.pages_at_once_count)
         .with_session_limits(plan.session_limits)
         .with_pacer(pacer(plan))
         .with_pauses(if let Pacing::Pauses(pause) = plan.pacing { Some(pause) } else { None })
@@ -205,6 +208,10 @@ struct Run<'p> {
     out_of: Option<ConnectionId>,
     /// A request before it is encrypted.
     plain: Vec<u8>,
+    /// Frames of HTTP/2 likewise.
+    frames: Vec<u8>,
+    /// What a piece of input did to requests of HTTP/2.
+    http2_events: Vec<http2::Event<Exchange>>,
     /// Sessions found in one piece of input.
     found_sessions: Vec<Session>,
     /// The server is on this machine, so that connecting completes at once.
@@ -263,6 +270,8 @@ impl<'p> Run<'p> {
             out: Vec::with_capacity(SEND_CHUNK_BYTES),
             out_of: None,
             plain: Vec::with_capacity(SEND_CHUNK_BYTES),
+            frames: Vec::new(),
+            http2_events: Vec::new(),
             found_sessions: Vec::new(),
             loopback: plan.route.is_local(&plan.target.address),
             now_ns: tlsdyno_sys::monotonic_ns(),
@@ -461,6 +470,12 @@ impl<'p> Run<'p> {
                 let kind = connection.timeout_kind();
                 self.fail(id, kind);
             } else if let Some(kind) = connection.overdue(&self.plan.timeouts, self.now_ns) {
+                self.fail(id, kind);
+            } else if connection.http2.is_some() {
+                self.cancel_overdue_streams(id);
+            } else if let Some(kind) =
+                connection.exchange.and_then(|exchange| exchange.overdue(&self.plan.timeouts, self.now_ns))
+            {
                 self.fail(id, kind);
             }
         }

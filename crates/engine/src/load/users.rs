@@ -49,7 +49,7 @@ pub enum Action {
     Open { connection: ConnectionId, user: ActiveId },
     /// Send this request (index into [`Workload::requests`]) on this connection.
     Send {
-        /// The connection; it is ready and idle.
+        /// The connection; it is ready and has room.
         connection: ConnectionId,
         /// Index into [`Workload::requests`].
         request: u32,
@@ -83,16 +83,41 @@ pub enum Loss {
 enum Use {
     Free,
     Opening,
-    Idle,
-    Busy { request: u32 },
+    Open,
+    /// It carries no further request, and closes when those under way are done.
+    Ending,
     Closing,
 }
 
+/// A request that is under way or is to be made again.
 #[derive(Clone, Copy, Debug)]
+struct Given {
+    /// Index into [`Workload::requests`].
+    request: u32,
+    /// When it was to be sent, by the schedule.
+    intended_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
 struct Connection {
     user: ActiveId,
     used: Use,
     sent: u32,
+    /// Requests that it carries at once: 1 in HTTP/1.1, as many as streams in HTTP/2.
+    room: u32,
+    under_way: Vec<Given>,
+    /// The server was told, or told, that it closes.
+    server_closes: bool,
+}
+
+impl Connection {
+    fn is_idle(&self) -> bool {
+        self.used == Use::Open && self.under_way.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        self.used == Use::Open && self.under_way.len() < self.room as usize
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -104,11 +129,14 @@ struct Active {
     page_requests: u32,
     /// One past the user's last request.
     end: u32,
-    /// Requests to be made again; at most one for each connection.
-    again: Vec<u32>,
+    /// Requests to be made again; at most as many as its connections carry at once.
+    again: Vec<Given>,
     /// Those of the requests not served that a redirect sent on, with where to.
     hops: Vec<(u32, Hop)>,
     under_way: u32,
+    /// The first request of a page, while it is under way on a connection that carries several: only its response says
+    /// what else is to be requested.
+    document: Option<u32>,
     connections: Vec<ConnectionId>,
     /// Connections set aside for it: what its widest page can use.
     reserved: u32,
@@ -159,6 +187,14 @@ impl Active {
     fn open_requests(&self) -> u32 {
         self.again.len() as u32 + self.page_end - self.next
     }
+
+    /// The request that is made next.
+    fn take_next(&mut self) -> Given {
+        self.again.pop().unwrap_or_else(|| {
+            self.next += 1;
+            Given { request: self.next - 1, intended_ns: self.intended_ns }
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -170,6 +206,8 @@ pub struct Users<'w> {
     laps_left: u64,
     next_user: u32,
     limits: Connections,
+    /// Pages that a user has under way at once, while its connection has room for them.
+    pages_at_once: u32,
     /// Connections that may still be opened; `None`: any number.
     connections_left: Option<u64>,
     /// Requests that no page has yet; `None`: any number.
@@ -223,6 +261,7 @@ impl<'w> Users<'w> {
             share: Share::default(),
             laps_left: laps,
             limits,
+            pages_at_once: 1,
             connections_left: connections_max,
             requests_left: None,
             connections: Vec::new(),
@@ -259,6 +298,11 @@ impl<'w> Users<'w> {
         Users { requests_left, ..self }
     }
 
+    /// The same with users who begin their next pages while so many are under way, as far as connections have room.
+    pub fn with_pages_at_once(self, pages_at_once: u32) -> Users<'w> {
+        Users { pages_at_once, ..self }
+    }
+
     /// The same with limits on the users' TLS sessions.
     pub fn with_session_limits(self, session_limits: SessionLimits) -> Users<'w> {
         Users { session_limits, ..self }
@@ -274,9 +318,10 @@ impl<'w> Users<'w> {
         self.now_ns = now_ns;
     }
 
-    /// When the request that was just handed to the connection was to be sent, by the schedule.
-    pub fn intended_ns(&self, id: ConnectionId) -> Option<u64> {
-        self.users[self.connections[id as usize].user as usize].intended_ns
+    /// When the request, which was handed to the connection, was to be sent, by the schedule.
+    pub fn intended_ns(&self, id: ConnectionId, request: u32) -> Option<u64> {
+        let given = self.connections[id as usize].under_way.iter().find(|given| given.request == request);
+        given.and_then(|given| given.intended_ns)
     }
 
     /// The next thing to do; `None`: wait for something to happen.
@@ -357,15 +402,22 @@ impl<'w> Users<'w> {
 
     /// Does for a user whatever can be done now.
     fn advance(&mut self, id: ActiveId) {
-        while self.page_is_done(id) && self.end_page(id) {}
-        if !self.users[id as usize].active {
-            return;
-        }
-        if self.draining {
-            self.wind_up(id);
-        } else if self.session_lasts(id) {
-            self.hand_out_requests(id);
-            self.open_connections_for(id);
+        loop {
+            while self.page_is_done(id) && self.end_page(id) {}
+            let under_way = self.users[id as usize].under_way;
+            if !self.users[id as usize].active {
+                return;
+            }
+            if self.draining {
+                self.wind_up(id);
+            } else if self.session_lasts(id) {
+                self.hand_out_requests(id);
+                self.open_connections_for(id);
+            }
+            // Where pages are made at once, the next one follows.
+            if self.users[id as usize].under_way == under_way || !self.page_is_done(id) {
+                break;
+            }
         }
         self.note_waiting(id);
     }
@@ -374,8 +426,8 @@ impl<'w> Users<'w> {
     fn wind_up(&mut self, id: ActiveId) {
         for at in 0..self.users[id as usize].connections.len() {
             let connection = self.users[id as usize].connections[at];
-            let Connection { used, sent, .. } = self.connections[connection as usize];
-            if used == Use::Idle && sent == 0 && self.presentable(id) > 0 {
+            let Connection { sent, .. } = self.connections[connection as usize];
+            if self.connections[connection as usize].is_idle() && sent == 0 && self.presentable(id) > 0 {
                 self.hand_out(id, connection);
             }
         }
@@ -387,11 +439,13 @@ impl<'w> Users<'w> {
 
     fn hand_out_requests(&mut self, id: ActiveId) {
         for at in 0..self.users[id as usize].connections.len() {
-            if self.users[id as usize].open_requests() == 0 || self.session_is_up(id) || !self.may_present(id) {
-                break;
-            }
             let connection = self.users[id as usize].connections[at];
-            if self.connections[connection as usize].used == Use::Idle {
+            while self.connections[connection as usize].has_room() {
+                let user = &self.users[id as usize];
+                let waits = user.open_requests() == 0 || user.document.is_some();
+                if waits || self.session_is_up(id) || !self.may_present(id) {
+                    return;
+                }
                 self.hand_out(id, connection);
             }
         }
@@ -399,17 +453,22 @@ impl<'w> Users<'w> {
 
     fn hand_out(&mut self, id: ActiveId, connection: ConnectionId) {
         let user = &mut self.users[id as usize];
-        let request = user.again.pop().unwrap_or_else(|| {
-            user.next += 1;
-            user.next - 1
-        });
+        let given = user.take_next();
+        let request = given.request;
         user.under_way += 1;
         user.session.requests += 1;
         let session_ends = self.session_limits.requests == Some(user.session.requests);
         let slot = &mut self.connections[connection as usize];
-        slot.used = Use::Busy { request };
+        if slot.room > 1 && user.page_requests > 1 && request == user.page_end - user.page_requests {
+            user.document = Some(request);
+        }
+        slot.under_way.push(given);
         slot.sent += 1;
-        let last = self.draining || session_ends || self.limits.requests_each == Some(slot.sent);
+        let is_last = self.limits.requests_each == Some(slot.sent);
+        if is_last {
+            (slot.used, slot.server_closes) = (Use::Ending, true);
+        }
+        let last = self.draining || session_ends || is_last;
         self.note_presented(id, request);
         self.actions.push_back(Action::Send { connection, request, last });
     }

@@ -106,6 +106,8 @@ pub fn connections(total: u32, per_user: u32, requests_each: Option<u32>) -> Con
 
 pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -> Plan {
     Plan {
+        streams: 1,
+        pages_at_once_count: 1,
         target: LoadTarget { address, host: "localhost".into(), tls: None },
         route: Route::default(),
         body: None,

@@ -24,13 +24,10 @@ pub fn document(summary: &Summary) -> Document {
     let negotiated = summary.outcome.negotiated.iter();
     let negotiated = negotiated.map(|(tls, count)| format!("TLS {tls}: {} handshakes.", format_count(*count)));
     // The answer tells the only one.
-    let is_told = summary.outcome.hits == 0 && summary.outcome.tls_faults.len() == 1;
-    let faults = summary
-        .outcome
-        .tls_faults
-        .iter()
-        .filter(|_| !is_told)
-        .map(|(fault, count)| format!("{} × {fault}", format_count(*count)));
+    let faults: Vec<_> = faults(summary).collect();
+    let is_told = summary.outcome.hits == 0 && faults.len() == 1;
+    let told = |(fault, count): (&String, &u64)| format!("{} × {fault}", format_count(*count));
+    let faults = faults.into_iter().filter(|_| !is_told).map(told);
     let counts = ["", "", ""].map(Column::words).into_iter().zip(["", "number", ""]);
     let columns = counts.map(|(column, class)| Column { class, ..column }).collect();
     let over_time = Section::titled("", "Over time")
@@ -54,6 +51,11 @@ pub fn document(summary: &Summary) -> Document {
     }
 }
 
+/// What the server did wrong in TLS and HTTP/2, with counts.
+fn faults(summary: &Summary) -> impl Iterator<Item = (&String, &u64)> {
+    summary.outcome.tls_faults.iter().chain(summary.outcome.http2_faults())
+}
+
 /// Work that a client saves which does not verify.
 fn trusting(summary: &Summary) -> Option<String> {
     let lean = summary.effort.as_deref() == Some("lean");
@@ -66,7 +68,7 @@ fn trusting(summary: &Summary) -> Option<String> {
 
 fn answer(summary: &Summary) -> String {
     if summary.outcome.hits == 0 {
-        let fault = summary.outcome.tls_faults.iter().max_by_key(|(_, count)| **count);
+        let fault = faults(summary).max_by_key(|(_, count)| **count);
         return format!("No request was answered{}.", fault.map_or(String::new(), |(fault, _)| format!(": {fault}")));
     }
     let told = |phase: Phase| {
@@ -100,13 +102,10 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
     let seconds = outcome.elapsed_ns as f64 / 1e9;
     let rate = if seconds > 0.0 { outcome.body_bytes as f64 / seconds } else { 0.0 };
     line("body", format_bytes(outcome.body_bytes as f64), format!("{}/s", format_bytes(rate)));
-    let (followed, unfinished) = (outcome.redirects_followed, outcome.redirects_unfinished);
-    if followed + unfinished > 0 {
-        let more = format!("followed, {} more came as the run ended", format_count(unfinished));
-        line("redirects", format_count(followed), more);
-    }
+    redirects(summary).into_iter().for_each(|[name, count, more]| line(&name, count, more));
     line("connections", format_count(outcome.connections), String::new());
-    kept(summary).into_iter().chain(network(summary)).for_each(|[name, count, more]| line(&name, count, more));
+    let more = kept(summary).into_iter().chain(network(summary)).chain(http2(summary));
+    more.for_each(|[name, count, more]| line(&name, count, more));
     let counts = outcome.handshakes;
     if let Some(achieved) = summary.reuse_percent_achieved {
         line("full", format_count(counts.full), "handshakes".to_owned());
@@ -144,6 +143,21 @@ fn counts_rows(summary: &Summary) -> Vec<Vec<Cell>> {
     let none = if errors.is_empty() { "none" } else { "" };
     line("errors", none.to_owned(), errors.join(", "));
     rows
+}
+
+/// Redirects, where some were followed or would have been.
+fn redirects(summary: &Summary) -> Option<[String; 3]> {
+    let (followed, unfinished) = (summary.outcome.redirects_followed, summary.outcome.redirects_unfinished);
+    let more = || format!("followed, {} more came as the run ended", format_count(unfinished));
+    (followed + unfinished > 0).then(|| ["redirects".to_owned(), format_count(followed), more()])
+}
+
+/// Connections on which the server chose HTTP/2, and what else became of it.
+fn http2(summary: &Summary) -> Option<[String; 3]> {
+    let http2 = summary.outcome.http2.as_ref()?;
+    let (downgraded, repeated) = (format_count(http2.downgraded_count), format_count(http2.repeated_count));
+    let more = format!("connections by the server's choice, HTTP/1.1 {downgraded}; {repeated} requests made again");
+    Some(["HTTP/2".to_owned(), format_count(http2.chosen_count), more])
 }
 
 /// Clients that kept their rate, and number of clients.

@@ -29,18 +29,19 @@ const COUNTERPARTS: [(&[&str], &str); 54] = [
     // Connections.
     (&["--disable-keepalive", "--no-keep-alive", "--no-connection-reuse", "--no-vu-connection-reuse"], "here --close"),
     (&["--keepalive"], "connections are kept unless --close says otherwise"),
-    (&["-p"], "a body to send (ab) is --body-file FILE -X POST here; streams and protocols (oha, h2load): tlsdyno \
-               speaks HTTP/1.1 only"),
-    (&["--http2", "--http3", "--http2-prior-knowledge", "--h2c", "--max-concurrent-streams", "--alpn-list",
-       "--npn-list"], "tlsdyno speaks HTTP/1.1 only"),
-    (&["--http1", "--http1.1", "--h1", "--http-version"], "tlsdyno speaks HTTP/1.1 and nothing else: leave it out"),
+    (&["-p"], "a body to send (ab) is --body-file FILE -X POST here; streams (oha) are --streams N, \
+               with --http2"),
+    (&["--http3", "--http2-prior-knowledge", "--h2c", "--alpn-list", "--npn-list"],
+     "tlsdyno speaks HTTP/1.1 and, with --http2, HTTP/2 by ALPN"),
+    (&["--http1", "--http1.1", "--h1", "--http-version"], "tlsdyno speaks HTTP/1.1 unless --http2 says otherwise"),
     (&["-x", "--proxy"], "no proxy is used; --connect-to HOST:PORT connects to another address than the URL's"),
     (&["--resolve", "--resolvers"], "here --connect-to HOST:PORT"),
     (&["-4", "-6", "--ipv4", "--ipv6"], "name an address of that family: --connect-to HOST:PORT"),
     (&["--unix-socket"], "here --unix PATH"),
     (&["--interface", "--laddr"], "here --source ADDRESS"),
     (&["--max-time"], "here --total-timeout 5s for each answer, -d 10s for the whole load"),
-    (&["-m"], "a method (hey, oha, bombardier) is -X POST here, a time limit (curl) --total-timeout 5s"),
+    (&["-m", "--max-concurrent-streams"], "a method (hey, oha, bombardier) is -X POST here, a time limit (curl) \
+               --total-timeout 5s, requests at once (h2load) --http2 --streams N"),
     // TLS.
     (&["--cacert", "--capath", "--root-certs"], "here --ca-file FILE"),
     (&["-E", "--cert"], "here --client-cert FILE, with --client-key FILE"),

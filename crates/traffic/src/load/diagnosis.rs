@@ -26,6 +26,11 @@ pub fn explain(outcome: &Outcome, sent: &Sent) -> String {
     let completed = outcome.handshakes.full + outcome.handshakes.resumed_accepted;
     match (kind, fault) {
         (ErrorKind::Tls, Some(fault)) => of_tls(fault, sent),
+        (ErrorKind::Http | ErrorKind::StreamReset, _) if !outcome.http2_faults().is_empty() => {
+            let fault = outcome.http2_faults().iter().max_by_key(|(_, count)| **count);
+            let fault = fault.map_or("", |(fault, _)| fault.as_str());
+            format!("{server} does not keep to HTTP/2: {fault}; leave out --http2, or see its error log")
+        }
         (ErrorKind::Refused, _) if sent.unix => {
             format!("nothing listens on the Unix socket {server} any more, or its backlog is full")
         }
@@ -141,6 +146,7 @@ pub fn of_kind(kind: ErrorKind) -> &'static str {
             "closes connections instead of answering; does it speak TLS where the URL says http, or the reverse?"
         }
         ErrorKind::Http => "does not answer in HTTP/1; does it speak TLS (https) or another protocol?",
+        ErrorKind::StreamReset => "resets streams of HTTP/2 in place of answers; its error log tells why",
         ErrorKind::Tls => "fails in TLS",
         ErrorKind::RedirectElsewhere => {
             "redirects to another scheme, host or port, which is not followed; load that by its own URL"

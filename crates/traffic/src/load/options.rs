@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, ensure};
 use tlsdyno_base::choice::choice;
+use tlsdyno_engine::load::limits::STREAMS_MAX;
 use tlsdyno_engine::load::{Arrivals, Pause};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::Network;
@@ -19,6 +20,21 @@ use crate::load::values::{
     ExpectedStatus, Header, Profile, Reuse, bandwidth, parse_alpn, parse_method, pause, per_second,
 };
 use crate::load::workload::WorkloadFlags;
+
+/// Most requests at once of a browser's user, where the server does not say less.
+const BROWSER_STREAMS: u32 = 100;
+
+const COOKIE: &str = "Cookie";
+
+/// What Chromium sends with a document, but for what asks for compression, which would change the answers.
+const BROWSER_HEADERS: [(&str, &str); 3] = [
+    (
+        "User-Agent",
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
+    ),
+    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"),
+    ("Accept-Language", "en-US,en;q=0.9"),
+];
 
 /// Flags that say what load is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -225,6 +241,21 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
 
+    /// Offer HTTP/2 and HTTP/1.1 by ALPN, as browsers do, and speak what the server chooses; a user has one connection
+    #[arg(long, conflicts_with_all = ["alpn", "early_data", "per_user", "receive_rate"])]
+    pub http2: bool,
+
+    /// Requests at once on a connection of HTTP/2, if the server allows so many [default: 1; of a workload's user 100,
+    /// whose objects follow their document]
+    #[arg(long, value_name = "N", requires = "http2")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(STREAMS_MAX)))]
+    pub streams: Option<u32>,
+
+    /// Send what browsers send: User-Agent, Accept, Accept-Language, and a cookie of so many bytes (0: none). Headers
+    /// of -H replace those
+    #[arg(long, value_name = "COOKIE_BYTES", value_parser = clap::value_parser!(u32).range(..=8192))]
+    pub browser_headers: Option<u32>,
+
     /// Application protocols to offer, best first; the requests are HTTP/1.1
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = parse_alpn)]
     pub alpn: Vec<String>,
@@ -281,7 +312,26 @@ pub struct Options {
 impl Options {
     /// The further headers of each request, as they are sent. The Host header stands by itself.
     pub fn header_lines(&self) -> String {
-        self.header.iter().filter(|header| !header.is_host()).map(Header::line).collect()
+        let own = self.header.iter().filter(|header| !header.is_host()).map(Header::line);
+        own.chain(self.browser_headers.into_iter().flat_map(|bytes| self.browser_lines(bytes))).collect()
+    }
+
+    /// What a browser sends besides, with a cookie of so many bytes.
+    fn browser_lines(&self, cookie_bytes: u32) -> Vec<String> {
+        let cookie = format!("session={:x<1$}", "", (cookie_bytes as usize).saturating_sub("session=".len()));
+        let is_sent =
+            |name: &str| !self.header.iter().any(|own| own.is_named(name)) && (cookie_bytes > 0 || name != COOKIE);
+        let all = BROWSER_HEADERS.into_iter().chain([(COOKIE, cookie.as_str())]);
+        all.filter(|(name, _)| is_sent(name)).map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+    }
+
+    /// Requests at once on a connection, and pages of a user: those of a URL have nothing to do with each other.
+    pub fn at_once(&self) -> (u32, u32) {
+        match (self.http2, self.workload.is_given()) {
+            (false, _) => (1, 1),
+            (true, true) => (self.streams.unwrap_or(BROWSER_STREAMS), 1),
+            (true, false) => (self.streams.unwrap_or(1), self.streams.unwrap_or(1)),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tlsdyno_base::certificate_files;
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{
-    Connections, LoadTarget, Pacing, Pause, Plan, Rate, Rated, Route, Timeouts, Until, Workload,
+    Connections, HTTP2, LoadTarget, Pacing, Pause, Plan, Rate, Rated, Route, Timeouts, Until, Workload,
 };
 use tlsdyno_engine::time::Time;
 use tlsdyno_tls::{Config, Effort, Settings};
@@ -61,12 +61,15 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
     };
     let duration_ns = options.duration.map_or(Ok(DURATION_NS), Time::nanoseconds)?;
     let speed = options.workload.timing;
+    let (streams, pages_at_once_count) = options.at_once();
     let rated = rated(options)?;
     // All clients connect at once, most with a full handshake.
     let lead_in_ns = if rated.is_some() { (duration_ns / 3).max(LEAD_IN_NS_MIN) } else { 0 };
     Ok(Plan {
         route: route(options)?,
         body,
+        streams,
+        pages_at_once_count,
         timeouts: timeouts(options)?,
         resumption: shape.resumption,
         session_limits: shape.session_limits,
@@ -107,6 +110,10 @@ fn check_target(options: &Options, url: &Url, address: SocketAddr) -> Result<()>
     if options.network.is_some() {
         network::check_address(address)?;
     }
+    ensure!(
+        url.tls || !options.http2,
+        "--http2 is chosen in the TLS handshake (ALPN), as browsers do; the URL is plain http"
+    );
     ensure!(url.tls || options.client_cert.is_none(), "--client-cert is for TLS; the URL is plain http");
     Ok(())
 }
@@ -119,7 +126,7 @@ fn requested(options: &Options, url: &Url, body_bytes: u64) -> Result<(Arc<Workl
         "the workload says what is requested; give the URL without a path, not {}",
         url.path
     );
-    let is_browser = made.is_some() && options.receive_rate.is_none();
+    let is_browser = made.is_some() && options.receive_rate.is_none() && !options.http2;
     let per_user = options.per_user.unwrap_or(if is_browser { BROWSER_CONNECTIONS } else { 1 });
     ensure!(
         !options.all_at_once || per_user > 1,
@@ -192,7 +199,7 @@ fn tls(options: &Options, url: &Url, address: SocketAddr) -> Result<Arc<Config>>
         suites: options.suite.clone(),
         groups: options.group.clone(),
         server_name: Some(options.sni.clone().unwrap_or_else(|| url.host.clone())),
-        alpn: options.alpn.clone(),
+        alpn: if options.http2 { [HTTP2, "http/1.1"].map(str::to_owned).to_vec() } else { options.alpn.clone() },
         effort,
         tickets: !options.no_tickets,
         early_data: options.early_data,

@@ -105,7 +105,11 @@ pub struct Header {
 
 impl Header {
     pub fn is_host(&self) -> bool {
-        self.name.eq_ignore_ascii_case("host")
+        self.is_named("host")
+    }
+
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name.eq_ignore_ascii_case(name)
     }
 
     /// As it is sent, with CRLF.
@@ -160,7 +164,7 @@ pub fn parse_method(text: &str) -> Result<String, String> {
 /// A name of an application protocol that the requests can be made in.
 pub fn parse_alpn(text: &str) -> Result<String, String> {
     if ["h2", "h3", "spdy"].iter().any(|other| text.starts_with(other)) {
-        return Err(format!("a server that takes `{text}` would not understand what follows: tlsdyno speaks HTTP/1.1"));
+        return Err(format!("a server that takes `{text}` would not understand what follows; HTTP/2 is --http2"));
     }
     Ok(text.to_owned())
 }

@@ -1,7 +1,7 @@
 //! What `tlsdyno load` warns of: each says what happened, why as far as the counts tell, and what to do.
 
 use tlsdyno_base::units::{format_count, format_duration, format_percent, format_quantity};
-use tlsdyno_engine::load::{ErrorKind, Handshakes, LoopOutcome, Outcome};
+use tlsdyno_engine::load::{ErrorKind, Handshakes, Http2Use, LoopOutcome, Outcome};
 use tlsdyno_record::store::Warning;
 use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_record::store::warning::{REUSE_MISSED_MAX, cause_of_reuse, code};
@@ -14,10 +14,19 @@ pub const RELAY_OVERLOADED: &str = "relay_overloaded";
 const RATE_MISSED: &str = "rate_missed";
 const HITS_PER_HANDSHAKE_MISSED: &str = "hits_per_handshake_missed";
 const EARLY_DATA_MISSED: &str = "early_data_missed";
+const HTTP2_MISSED: &str = "http2_missed";
 
 pub fn is_a_miss(warning: &Warning) -> bool {
-    [WORKER_LOST, RELAY_OVERLOADED, code::REUSE, RATE_MISSED, HITS_PER_HANDSHAKE_MISSED, EARLY_DATA_MISSED]
-        .contains(&warning.code.as_str())
+    let misses = [
+        WORKER_LOST,
+        RELAY_OVERLOADED,
+        code::REUSE,
+        RATE_MISSED,
+        HITS_PER_HANDSHAKE_MISSED,
+        EARLY_DATA_MISSED,
+        HTTP2_MISSED,
+    ];
+    misses.contains(&warning.code.as_str())
 }
 
 /// A client at least this busy is taken for the bottleneck (`docs/METHODOLOGY.md`, "Two metrics").
@@ -86,6 +95,7 @@ pub fn warnings(outcome: &Outcome, sent: &Sent, asked: &Asked, strict: bool) -> 
     if asked.early_data && counts.early_accepted == 0 && counts.resumed_offered > 0 {
         warnings.push(early_data_missed(counts.resumed_offered, counts.early_offered));
     }
+    warnings.extend(outcome.http2.as_ref().and_then(missed_http2));
     for (&kind, &times) in outcome.errors.iter().filter(|(kind, _)| kind.is_local()) {
         let what = format!("{times} connections could not be opened: {}", diagnosis::of_kind(kind));
         warnings.push(Warning::new("no_resources", what));
@@ -175,6 +185,21 @@ fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
         );
         Warning::new(RATE_MISSED, what)
     })
+}
+
+fn missed_http2(http2: &Http2Use) -> Option<Warning> {
+    let (downgraded, all) = (http2.downgraded_count, http2.chosen_count + http2.downgraded_count);
+    let what = || {
+        format!(
+            "the server did not choose HTTP/2 on {} of {} connections: requests on them were made in HTTP/1.1, one \
+             after the other",
+            format_count(downgraded),
+            format_count(all)
+        )
+    };
+    let remedy = "Switch HTTP/2 on in the server (nginx: listen … ssl http2; Apache: Protocols h2 http/1.1; HAProxy: \
+                  alpn h2,http/1.1), or leave out --http2";
+    (downgraded > 0).then(|| Warning::new(HTTP2_MISSED, what()).with_remedy(remedy))
 }
 
 fn missed_hits_per_handshake(outcome: &Outcome, asked: &Asked) -> Option<Warning> {

@@ -41,7 +41,8 @@ pub struct Client<T> {
     streams_max: u32,
     unreturned: u32,
     began: bool,
-    pub(super) idle_frames: u32,
+    idle_frames: u32,
+    progressed: bool,
     pub(super) going_away: bool,
 }
 
@@ -252,7 +253,7 @@ impl<T> Client<T> {
             None => true,
         };
         if content > 0 {
-            self.idle_frames = 0;
+            self.progress();
         }
         if !is_fine {
             self.refuse(data.stream, out, events);
@@ -369,7 +370,7 @@ impl<T> Client<T> {
             if stream.body_left > 0 {
                 frame::put_number(out, frame::RST_STREAM, id, frame::CANCEL);
             }
-            self.idle_frames = 0;
+            self.progress();
             events.push(Event::Complete(stream));
         }
     }
@@ -385,6 +386,17 @@ impl<T> Client<T> {
     pub(super) fn take(&mut self, id: u32) -> Option<Stream<T>> {
         let at = self.streams.iter().position(|stream| stream.id == id)?;
         Some(self.streams.remove(at))
+    }
+
+    /// Something was sent or arrived that a request needs.
+    pub(super) fn progress(&mut self) {
+        (self.idle_frames, self.progressed) = (0, true);
+    }
+
+    /// Whether content or a whole response arrived, or some of a body was sent, since this was last asked. What only
+    /// keeps a client busy is no progress.
+    pub fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.progressed)
     }
 
     /// Requests that the server takes at once.
@@ -420,6 +432,7 @@ impl<T> Client<T> {
             unreturned: 0,
             began: false,
             idle_frames: 0,
+            progressed: false,
             going_away: false,
         }
     }

@@ -79,7 +79,7 @@ impl<T> Client<T> {
     /// Appends what the windows have room for of the bodies of requests, at most `most` bytes: `content` appends a
     /// piece of so many bytes of a body of which so many are left.
     pub fn send_body(&mut self, most: usize, out: &mut Vec<u8>, mut content: impl FnMut(u64, usize, &mut Vec<u8>)) {
-        let mut most = most as i64;
+        let (before, mut most) = (out.len(), most as i64);
         for stream in &mut self.streams {
             while stream.body_left > 0 {
                 let room = most.min(self.send_window).min(stream.send_window).min(self.frame_max as i64);
@@ -94,8 +94,10 @@ impl<T> Client<T> {
                 let piece = piece as i64;
                 (most, self.send_window, stream.send_window) =
                     (most - piece, self.send_window - piece, stream.send_window - piece);
-                self.idle_frames = 0;
             }
+        }
+        if out.len() > before {
+            self.progress();
         }
     }
 

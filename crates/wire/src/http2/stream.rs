@@ -1,5 +1,6 @@
 //! One request and its response.
 
+use super::frame::error_name;
 use crate::http::{LOCATION_BYTES_MAX, is_redirect};
 
 /// What a server did that ends one request, and not the connection.
@@ -9,6 +10,15 @@ pub enum StreamFault {
     Reset(u32),
     /// The response is malformed: its status, its fields or its length (RFC 9113 section 8.1.1).
     Malformed,
+}
+
+impl std::fmt::Display for StreamFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StreamFault::Reset(code) => write!(f, "the server reset a stream with {}", error_name(*code)),
+            StreamFault::Malformed => f.write_str("a response is malformed: its status, its fields or its length"),
+        }
+    }
 }
 
 /// A request under way. `T` is whatever its owner keeps with it.

@@ -8,6 +8,7 @@ use super::{ConnectionSlot, Run};
 use crate::load::connection::{Connection, ConnectionPhase, Exchange};
 use crate::load::limits::SEND_CHUNK_BYTES;
 use crate::load::outcome::{ErrorKind, Phase};
+use crate::load::plan::Plan;
 use crate::load::requests;
 use crate::load::users::{Action, ActiveId, ConnectionId, Loss};
 
@@ -79,7 +80,7 @@ impl Run<'_> {
     pub(super) fn connected(&mut self, id: ConnectionId) {
         let Some(config) = &self.plan.target.tls else {
             self.connection(id).phase = ConnectionPhase::Open;
-            return self.users.ready(id, true);
+            return self.users.ready(id, true, 1);
         };
         self.output_for(id);
         let now_ms = self.now_ns / 1_000_000;
@@ -102,7 +103,7 @@ impl Run<'_> {
         let connection = self.connection(id);
         connection.ready_early = true;
         let user = connection.user;
-        self.users.ready(id, self.widens(user));
+        self.users.ready(id, self.widens(user), 1);
         if let Some((request, last)) = self.users.take_send(id) {
             self.send_request(id, request, last);
         }
@@ -113,7 +114,7 @@ impl Run<'_> {
         let object = self.plan.workload.requests[request as usize].object;
         self.plain.clear();
         let number = self.plan.numbered.then(|| self.plan.workload.order[request as usize]);
-        let hop = self.users.hop(id);
+        let hop = self.users.hop(id, request);
         let began_ns = hop.map(|hop| hop.began_ns);
         let written = match hop {
             Some(hop) => {
@@ -122,20 +123,23 @@ impl Run<'_> {
             }
             None => self.requests.write(object, last, number, &mut self.plain),
         };
+        let (intended_ns, expect) = (self.users.intended_ns(id, request), written.expect);
         let now_ns = tlsdyno_sys::monotonic_ns();
         let connection = self.places[id as usize].connection.as_mut().expect("it is to send something");
         if connection.tls.as_ref().is_some_and(|client| !fits(client.room(), self.plain.len(), written.body_bytes)) {
             connection.held = Some((request, last));
             return;
         }
-        connection.response = Response::new(written.to_head).keeping_location(self.plan.redirects.is_some());
-        let (intended_ns, expect) = (self.users.intended_ns(id), written.expect);
         let began_ns = began_ns.unwrap_or(now_ns);
-        let (first_byte_seen, first_byte_ns) = (false, 0);
-        let exchange = Exchange { intended_ns, sent_ns: now_ns, began_ns, first_byte_seen, first_byte_ns, expect };
+        let (sent_ns, first_byte_seen, first_byte_ns) = (now_ns, false, 0);
+        let exchange = Exchange { request, intended_ns, sent_ns, began_ns, first_byte_seen, first_byte_ns, expect };
+        connection.progress_ns = now_ns;
+        if connection.http2.is_some() {
+            return self.send_on_stream(id, exchange, written);
+        }
+        connection.response = Response::new(written.to_head).keeping_location(self.plan.redirects.is_some());
         connection.exchange = Some(exchange);
         connection.body_left = written.body_bytes;
-        connection.progress_ns = now_ns;
         self.encrypt_with_body(id);
     }
 
@@ -144,14 +148,7 @@ impl Run<'_> {
         let connection = self.places[id as usize].connection.as_mut().expect("it has something to send");
         let room = SEND_CHUNK_BYTES.saturating_sub(self.plain.len()) as u64;
         let piece = connection.body_left.min(room);
-        match self.plan.body.as_deref() {
-            // The end of the content is the end of the body.
-            Some(content) if !content.is_empty() => {
-                let from = content.len() - (connection.body_left as usize).min(content.len());
-                self.plain.extend_from_slice(&content[from..from + piece as usize]);
-            }
-            _ => self.plain.resize(self.plain.len() + piece as usize, b'0'),
-        }
+        put_body(self.plan, connection.body_left, piece as usize, &mut self.plain);
         connection.body_left -= piece;
         match &mut connection.tls {
             Some(client) => {
@@ -164,7 +161,7 @@ impl Run<'_> {
     fn close(&mut self, id: ConnectionId, server_first: bool) {
         let now_ns = self.now_ns;
         let connection = self.connection(id);
-        if server_first && connection.is_all_sent() {
+        if server_first && connection.is_all_sent() && connection.http2.is_none() {
             connection.phase = ConnectionPhase::Closing;
             connection.progress_ns = now_ns;
             return;
@@ -174,11 +171,16 @@ impl Run<'_> {
         if connection.phase == ConnectionPhase::Handshaking {
             self.sessions.undo(connection.user, connection.session_given);
         }
-        if let Some(client) = &mut connection.tls {
-            client.close(&mut self.out);
-        }
+        let is_http2 = connection.http2.is_some();
+        self.put_last_words(id, None);
         self.send_last_words(id);
-        self.close_finished(id);
+        if server_first && is_http2 {
+            // Told so, servers close first, and keep the port pair in TIME_WAIT.
+            let connection = self.connection(id);
+            (connection.phase, connection.progress_ns) = (ConnectionPhase::Closing, now_ns);
+        } else {
+            self.close_finished(id);
+        }
     }
 
     /// Sends an alert, if there is one. Nobody depends on its arrival.
@@ -223,7 +225,9 @@ impl Run<'_> {
         let unfinished = |connection: &Connection| {
             connection.unsent.is_empty() && connection.body_left > 0 && connection.broken.is_none()
         };
-        if self.places[id as usize].connection.as_ref().is_some_and(unfinished) {
+        if self.places[id as usize].connection.as_ref().is_some_and(|connection| connection.http2.is_some()) {
+            self.send_stream_bodies(id);
+        } else if self.places[id as usize].connection.as_ref().is_some_and(unfinished) {
             self.plain.clear();
             self.out_of = Some(id);
             self.encrypt_with_body(id);
@@ -258,6 +262,18 @@ impl Run<'_> {
         if result.is_err() {
             self.fail(id, ErrorKind::Resources);
         }
+    }
+}
+
+/// Appends a piece of a request's body of which so many bytes are left.
+pub(super) fn put_body(plan: &Plan, left: u64, piece: usize, out: &mut Vec<u8>) {
+    match plan.body.as_deref() {
+        // The end of the content is the end of the body.
+        Some(content) if !content.is_empty() => {
+            let from = content.len() - (left as usize).min(content.len());
+            out.extend_from_slice(&content[from..from + piece]);
+        }
+        _ => out.resize(out.len() + piece, b'0'),
     }
 }
 

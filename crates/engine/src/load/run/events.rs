@@ -1,15 +1,25 @@
 //! What happened to connections, told to the policy: input, the end of handshakes and responses, closes and failures.
 
 use tlsdyno_tls::{Client, EarlyData, Effort, Receiver, SessionKind};
+use tlsdyno_wire::http::Response;
+use tlsdyno_wire::http2;
 
 use super::Run;
-use crate::load::connection::{Connection, ConnectionPhase, Found, Read};
+use crate::load::connection::{Connection, ConnectionPhase, Exchange, Found, Http2Sink, Read, To};
 use crate::load::limits::{READS_PER_EVENT_MAX, RESOURCE_PAUSE_NS};
 use crate::load::lives::Life;
 use crate::load::outcome::{ErrorKind, Phase};
 use crate::load::redirect::{Asked, Hop};
 use crate::load::users::{ActiveId, ConnectionId, Loss};
 use crate::reactor::Event;
+
+/// What a response was.
+#[derive(Clone, Copy)]
+pub(super) struct Answer<'a> {
+    pub status: u16,
+    pub body_bytes: u64,
+    pub location: Option<&'a [u8]>,
+}
 
 impl Run<'_> {
     pub(super) fn on_event(&mut self, event: Event) {
@@ -72,7 +82,10 @@ impl Run<'_> {
             let connection = self.places[id as usize].connection.as_mut().expect("the connection is current");
             match connection.read(&mut self.input) {
                 Ok(Read::Bytes(bytes)) => {
-                    connection.progress_ns = self.now_ns;
+                    // What keeps a client of HTTP/2 busy is no progress.
+                    if connection.http2.is_none() {
+                        connection.progress_ns = self.now_ns;
+                    }
                     self.heard_ns = self.now_ns;
                     self.receive(id, bytes);
                     let more = bytes == self.input.len();
@@ -96,10 +109,29 @@ impl Run<'_> {
     fn receive(&mut self, id: ConnectionId, bytes: usize) {
         self.output_for(id);
         let connection = self.places[id as usize].connection.as_mut().expect("it was just read from");
-        let Connection { tls, response, exchange, .. } = connection;
+        let Connection { tls, response, exchange, http2, .. } = connection;
         // An honest client makes keys of every ticket, as clients do.
         let wants_sessions = self.sessions.matter() || self.plan.target.effort() == Some(Effort::Honest);
-        let mut found = Found::new(response, exchange, &mut self.found_sessions, wants_sessions);
+        let to = match http2 {
+            Some(http2) => {
+                let (out, events) = (&mut self.frames, &mut self.http2_events);
+                To::Http2(Http2Sink { http2, out, events, fault: None })
+            }
+            // A server may send its settings with the end of its handshake, before it is known what it chose.
+            None if connection.phase == ConnectionPhase::Handshaking && self.plan.target.offers_http2() => {
+                self.plain.clear();
+                To::Undecided(&mut self.plain)
+            }
+            None => To::Http1(response, exchange),
+        };
+        let mut first_byte = false;
+        let recorder = &mut self.recorder;
+        let began = &mut |after_ns| {
+            first_byte = true;
+            recorder.latency(Phase::FirstByte, after_ns);
+        };
+        let (sessions, now_ns) = (&mut self.found_sessions, self.now_ns);
+        let mut found = Found { to, sessions, wants_sessions, now_ns, began, excess: false, fault: None };
         let input = &mut self.input[..bytes];
         let result = match tls {
             Some(client) => {
@@ -110,15 +142,30 @@ impl Run<'_> {
                 Ok(())
             }
         };
-        let (first_byte, bad) = (found.first_byte, found.excess || found.fault.is_some());
-        if first_byte && let Some(exchange) = exchange {
-            exchange.first_byte_ns = self.now_ns;
-            self.recorder.latency(Phase::FirstByte, self.now_ns.saturating_sub(exchange.sent_ns));
+        let bad = found.excess || found.fault.is_some();
+        let http2_fault = if let To::Http2(sink) = found.to { sink.fault } else { None };
+        self.take_sessions(id, first_byte);
+        if let Err(error) = result {
+            // What it did to requests of HTTP/2 before: they fail with the connection.
+            self.http2_events.clear();
+            self.frames.clear();
+            self.recorder.tls_fault(error.to_string());
+            self.send_last_words(id);
+            self.fail(id, ErrorKind::Tls);
+        } else if bad {
+            self.fail(id, ErrorKind::Http);
+        } else {
+            self.after_receive(id, http2_fault);
         }
+    }
+
+    /// Keeps the sessions that just arrived. `first_byte`: so did the first of a response.
+    fn take_sessions(&mut self, id: ConnectionId, first_byte: bool) {
+        let connection = self.places[id as usize].connection.as_mut().expect("it was just read from");
         let user = connection.user;
-        let answered = connection.exchange.is_none_or(|exchange| exchange.first_byte_seen);
-        let has_answered =
-            connection.served > 0 || connection.exchange.is_some_and(|exchange| exchange.first_byte_seen);
+        let any_answer = connection.exchanges().any(|exchange| exchange.first_byte_seen);
+        let answered = any_answer || connection.exchanges().next().is_none();
+        let has_answered = connection.served > 0 || any_answer;
         let mut more = false;
         for session in self.found_sessions.drain(..) {
             // Servers end the handshake first and put the session into their cache then: another connection could offer
@@ -139,23 +186,20 @@ impl Run<'_> {
             self.users.session_arrived(id);
             self.users.end_of_alone();
         }
-        if let Err(error) = result {
-            self.recorder.tls_fault(error.to_string());
-            self.send_last_words(id);
-            self.fail(id, ErrorKind::Tls);
-        } else if bad {
-            self.fail(id, ErrorKind::Http);
-        } else {
-            self.after_receive(id);
-        }
     }
 
-    fn after_receive(&mut self, id: ConnectionId) {
+    fn after_receive(&mut self, id: ConnectionId, http2_fault: Option<http2::Fault>) {
         let number = self.places[id as usize].number;
         let connection = self.connection(id);
         if connection.phase == ConnectionPhase::Handshaking && connection.tls.as_ref().is_some_and(Client::is_connected)
         {
             self.handshake_complete(id);
+            if !self.plain.is_empty() && self.plan.target.offers_http2() {
+                return self.receive_what_came_early(id);
+            }
+        }
+        if self.connection(id).http2.is_some() && !self.after_frames(id, http2_fault) {
+            return self.carry_out();
         }
         // Not "else": the answer to a request that travelled with the hello may come with the end of the handshake.
         let connection = self.connection(id);
@@ -174,7 +218,7 @@ impl Run<'_> {
         connection.phase = ConnectionPhase::Open;
         let Some(handshake) = connection.tls.as_ref().and_then(Client::handshake) else {
             // A minimal set-up has no handshake, and nothing that others could wait for.
-            return self.users.ready(id, true);
+            return self.users.ready(id, true, 1);
         };
         let (offered, resumed) = (handshake.offered.is_some(), handshake.resumed.is_some());
         let counts = &mut self.recorder.handshakes;
@@ -188,12 +232,14 @@ impl Run<'_> {
         let phase = if resumed { Phase::ResumedHandshake } else { Phase::FullHandshake };
         self.recorder.latency(phase, now_ns - connection.hello_ns);
         self.recorder.negotiated(handshake);
+        let chosen = handshake.alpn;
         let (user, ready_early, held) = (connection.user, connection.ready_early, connection.held.take());
         if offered && !resumed {
             self.sessions.refused(user);
         }
+        let room = self.begin_http2(id, chosen);
         if !ready_early {
-            self.users.ready(id, self.widens(user));
+            self.users.ready(id, self.widens(user), room);
         }
         if let Some((request, last)) = held {
             self.send_request(id, request, last);
@@ -208,23 +254,30 @@ impl Run<'_> {
     fn response_complete(&mut self, id: ConnectionId) {
         let connection = self.places[id as usize].connection.as_mut().expect("its response is complete");
         let exchange = connection.exchange.take().expect("a response belongs to a request");
-        let head = connection.response.head().expect("a complete response has a head");
-        let body_bytes = connection.response.body_bytes();
-        connection.served += 1;
-        self.recorder.body_bytes += body_bytes;
-        self.recorder.status(head.status);
+        let response = std::mem::replace(&mut connection.response, Response::new(false));
+        let head = response.head().expect("a complete response has a head");
         // A server that answers before it has the whole request will not read the rest.
         let persists = head.persists && connection.is_all_sent();
+        let answer = Answer { status: head.status, body_bytes: response.body_bytes(), location: response.location() };
+        self.answered(id, &exchange, answer, persists);
+    }
+
+    /// A request was answered, in whichever protocol.
+    pub(super) fn answered(&mut self, id: ConnectionId, exchange: &Exchange, answer: Answer, persists: bool) {
+        let Answer { status, body_bytes, .. } = answer;
+        self.connection(id).served += 1;
+        self.recorder.body_bytes += body_bytes;
+        self.recorder.status(status);
         self.storm.answered();
         self.last_response_ns = self.now_ns;
-        let redirect_error = match self.redirect(id, head.status, exchange.began_ns) {
-            Some(Ok(hop)) => return self.follow_redirect(id, persists, hop),
+        let redirect_error = match self.redirect(id, exchange, answer) {
+            Some(Ok(hop)) => return self.follow_redirect(id, exchange.request, persists, hop),
             Some(Err(kind)) => Some(kind),
             None => None,
         };
         if let Some(kind) = redirect_error {
             self.recorder.error(kind);
-        } else if exchange.expect.status.is_some_and(|status| status != head.status) {
+        } else if exchange.expect.status.is_some_and(|expected| expected != status) {
             self.recorder.error(ErrorKind::Status);
         } else if exchange.expect.body_bytes.is_some_and(|expected| expected != body_bytes) {
             self.recorder.error(ErrorKind::Length);
@@ -232,24 +285,27 @@ impl Run<'_> {
             let since = |then_ns| self.now_ns.saturating_sub(then_ns);
             self.recorder.hit(since(exchange.began_ns), exchange.intended_ns.map(since));
         }
-        if !self.is_carried_later(id, exchange.first_byte_ns, body_bytes, persists) {
-            self.users.finished(id, persists);
+        if !self.is_carried_later(id, exchange.request, exchange.first_byte_ns, body_bytes, persists) {
+            self.users.finished(id, exchange.request, persists);
         }
         self.users.end_of_alone();
     }
 
     /// What to do about a response that may be a redirect; see [`Redirects::next`](crate::load::Redirects::next).
-    fn redirect(&self, id: ConnectionId, status: u16, began_ns: u64) -> Option<Result<Hop, ErrorKind>> {
+    fn redirect(&self, id: ConnectionId, exchange: &Exchange, answer: Answer) -> Option<Result<Hop, ErrorKind>> {
         let rules = self.plan.redirects.as_ref()?;
-        let location = self.places[id as usize].connection.as_ref()?.response.location();
         let workload = &self.plan.workload;
-        let object = &workload.objects[workload.requests[self.users.request(id)? as usize].object as usize];
-        let asked = Asked { method: &object.method, target: &object.path, hop: self.users.hop(id), began_ns };
-        rules.next(status, location, asked)
+        let object = &workload.objects[workload.requests[exchange.request as usize].object as usize];
+        let (hop, began_ns) = (self.users.hop(id, exchange.request), exchange.began_ns);
+        rules.next(
+            answer.status,
+            answer.location,
+            Asked { method: &object.method, target: &object.path, hop, began_ns },
+        )
     }
 
-    fn follow_redirect(&mut self, id: ConnectionId, persists: bool, hop: Hop) {
-        if self.users.redirected(id, persists, hop) {
+    fn follow_redirect(&mut self, id: ConnectionId, request: u32, persists: bool, hop: Hop) {
+        if self.users.redirected(id, request, persists, hop) {
             self.recorder.redirects_followed += 1;
         } else {
             self.recorder.redirects_unfinished += 1;
@@ -268,7 +324,8 @@ impl Run<'_> {
         match connection.phase {
             ConnectionPhase::Closing => self.close_finished(id),
             ConnectionPhase::Connecting | ConnectionPhase::Handshaking => self.fail(id, kind),
-            ConnectionPhase::Open if connection.exchange.is_none() => self.close_finished(id),
+            ConnectionPhase::Open if connection.exchanges().next().is_none() => self.close_finished(id),
+            ConnectionPhase::Open if connection.http2.is_some() => self.fail_or_repeat(id, kind),
             ConnectionPhase::Open => {
                 // Without close_notify nobody knows whether a body that lasts until the end is whole, RFC 9846 section
                 // 6.1.
@@ -310,14 +367,14 @@ impl Run<'_> {
     }
 
     pub(super) fn lose(&mut self, id: ConnectionId, kind: ErrorKind) {
-        self.recorder.error(kind);
         self.storm.failed(kind);
-        if kind.is_local() {
+        let requests = if kind.is_local() {
             self.opening_paused_until_ns = Some(self.now_ns + RESOURCE_PAUSE_NS);
-            self.users.lost(id, Loss::NoResources);
+            self.users.lost(id, Loss::NoResources)
         } else {
-            self.users.lost(id, Loss::Failed);
-        }
+            self.users.lost(id, Loss::Failed)
+        };
+        (0..requests.max(1)).for_each(|_| self.recorder.error(kind));
         self.users.end_of_alone();
     }
 

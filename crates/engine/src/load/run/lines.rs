@@ -14,6 +14,7 @@ impl Run<'_> {
     pub(super) fn is_carried_later(
         &mut self,
         id: ConnectionId,
+        request: u32,
         began_ns: u64,
         body_bytes: u64,
         persists: bool,
@@ -27,7 +28,7 @@ impl Run<'_> {
         }
         let waits = until_ns > now_ns;
         if waits {
-            connection.carried = Some(persists);
+            connection.carried = Some((request, persists));
             lines.wait(until_ns, (id, place.number));
         }
         waits
@@ -40,10 +41,12 @@ impl Run<'_> {
         while let Some((id, number)) = self.lines.as_mut().and_then(|lines| lines.take_due(due_ns)) {
             let place = &mut self.places[id as usize];
             let connection = place.connection.as_mut().filter(|_| place.number == number);
-            let Some(persists) = connection.and_then(|connection| connection.carried.take()) else { continue };
+            let Some((request, persists)) = connection.and_then(|connection| connection.carried.take()) else {
+                continue;
+            };
             // Nobody was waited for.
             self.heard_ns = self.now_ns;
-            self.users.finished(id, persists);
+            self.users.finished(id, request, persists);
             self.carry_out();
             // One that the server has closed is watched again, to see its end.
             self.watch(id);
@@ -59,7 +62,7 @@ impl Run<'_> {
     /// Whether the connection is one whose answer is being carried. Its end is seen when that is over.
     pub(super) fn ended_early(&mut self, id: ConnectionId) -> bool {
         let Some(connection) = self.places[id as usize].connection.as_mut() else { return false };
-        let Some(persists) = &mut connection.carried else { return false };
+        let Some((_, persists)) = &mut connection.carried else { return false };
         *persists = false;
         if connection.interest.take().is_some() {
             // It was added, so that it can be removed.

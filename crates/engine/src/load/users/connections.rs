@@ -1,14 +1,28 @@
 //! Connections of the users: when one is opened, what becomes of one when something happens to it, and when it closes.
 
-use super::{Action, ActiveId, Connection, ConnectionId, Loss, Use, Users};
+use super::{Action, ActiveId, Connection, ConnectionId, Given, Loss, Use, Users};
 
 impl Users<'_> {
-    /// The connection can carry requests. `widens`: the user's other connections need not wait any longer.
-    pub fn ready(&mut self, id: ConnectionId, widens: bool) {
-        let user = self.set_use(id, Use::Opening, Use::Idle);
+    /// The connection can carry so many requests at once. `widens`: the user's other connections need not wait any
+    /// longer.
+    pub fn ready(&mut self, id: ConnectionId, widens: bool, room: u32) {
+        let connection = &mut self.connections[id as usize];
+        assert_eq!(connection.used, Use::Opening, "connection {id}");
+        (connection.used, connection.room) = (Use::Open, room);
+        let user = connection.user;
         self.users[user as usize].may_widen |= widens;
         self.advance(user);
         self.follow();
+    }
+
+    /// From now on the connection carries so many requests at once.
+    pub fn set_room(&mut self, id: ConnectionId, room: u32) {
+        let connection = &mut self.connections[id as usize];
+        let user = connection.user;
+        if std::mem::replace(&mut connection.room, room) < room {
+            self.advance(user);
+            self.follow();
+        }
     }
 
     /// Sessions arrived on the connection: the user's other connections need not wait any longer.
@@ -19,79 +33,103 @@ impl Users<'_> {
         }
     }
 
-    /// The response on the connection is complete, whether it was as expected or not. `persists`: the connection can
-    /// carry another request.
-    pub fn finished(&mut self, id: ConnectionId, persists: bool) {
-        let (user, request) = self.response_done(id, persists);
+    /// The response to a request of the connection is complete, whether it was as expected or not. `persists`: the
+    /// connection can carry another request.
+    pub fn finished(&mut self, id: ConnectionId, request: u32, persists: bool) {
+        let user = self.response_done(id, request, persists).0;
         self.note_served(user, request);
         self.advance(user);
         self.follow();
     }
 
-    /// The connection goes on or closes; answers whose request it was.
-    pub(super) fn response_done(&mut self, id: ConnectionId, persists: bool) -> (ActiveId, u32) {
+    /// The server did not look at the request: it is made again.
+    pub fn unprocessed(&mut self, id: ConnectionId, request: u32) {
+        let (user, given) = self.response_done(id, request, true);
+        self.users[user as usize].again.push(given);
+        self.advance(user);
+        self.follow();
+    }
+
+    /// The server takes no further request on the connection, and closes it when those under way are done.
+    pub fn going_away(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id as usize];
-        let Use::Busy { request } = connection.used else { panic!("a response without a request") };
-        let user = connection.user;
-        let last = self.limits.requests_each.is_some_and(|each| connection.sent >= each);
-        let active = &mut self.users[user as usize];
-        active.under_way -= 1;
-        active.may_widen = true;
-        if persists && !last && !self.draining {
-            connection.used = Use::Idle;
-        } else {
-            connection.used = Use::Closing;
-            let server_first = !persists || last;
-            self.actions.push_back(Action::Close { connection: id, server_first });
+        if connection.used == Use::Open {
+            (connection.used, connection.server_closes) = (Use::Ending, true);
+            self.close_if_done(id);
         }
-        (user, request)
+    }
+
+    /// The connection goes on or closes; answers whose request it was.
+    pub(super) fn response_done(&mut self, id: ConnectionId, request: u32, persists: bool) -> (ActiveId, Given) {
+        let given = self.take_under_way(id, request);
+        let connection = &mut self.connections[id as usize];
+        connection.server_closes |= !persists;
+        if connection.used == Use::Open && (!persists || self.draining) {
+            connection.used = Use::Ending;
+        }
+        let user = connection.user;
+        self.users[user as usize].may_widen = true;
+        self.close_if_done(id);
+        (user, given)
+    }
+
+    fn close_if_done(&mut self, id: ConnectionId) {
+        let connection = &mut self.connections[id as usize];
+        if connection.used == Use::Ending && connection.under_way.is_empty() {
+            connection.used = Use::Closing;
+            self.actions.push_back(Action::Close { connection: id, server_first: connection.server_closes });
+        }
+    }
+
+    /// The request is not under way any more.
+    fn take_under_way(&mut self, id: ConnectionId, request: u32) -> Given {
+        let connection = &mut self.connections[id as usize];
+        let at = connection.under_way.iter().position(|given| given.request == request);
+        let given = connection.under_way.swap_remove(at.expect("a response belongs to a request"));
+        let user = &mut self.users[connection.user as usize];
+        user.under_way -= 1;
+        user.document.take_if(|document| *document == request);
+        given
     }
 
     /// The connection is closed, as agreed or (an idle one) by the server.
     pub fn closed(&mut self, id: ConnectionId) {
-        let used = self.connections[id as usize].used;
-        assert!(matches!(used, Use::Closing | Use::Idle), "closed while {used:?}");
+        let connection = &self.connections[id as usize];
+        assert!(connection.used == Use::Closing || connection.is_idle(), "closed while {:?}", connection.used);
         self.remove(id);
     }
 
-    /// The connection is lost. Answers whether a request failed with it.
-    pub fn lost(&mut self, id: ConnectionId, loss: Loss) -> bool {
-        let Connection { user, used, .. } = self.connections[id as usize];
-        let presentable = self.presentable(user) > 0;
-        let active = &mut self.users[user as usize];
-        let request_failed = match (used, loss) {
-            (Use::Busy { request }, Loss::Stale) => {
-                active.under_way -= 1;
-                active.again.push(request);
-                false
-            }
-            (Use::Busy { request }, _) => {
-                active.under_way -= 1;
+    /// The connection is lost. Answers how many requests failed with it.
+    pub fn lost(&mut self, id: ConnectionId, loss: Loss) -> u64 {
+        let Connection { user, used, sent, .. } = self.connections[id as usize];
+        assert!(used != Use::Free, "a connection was lost that is not open");
+        let mut failed = 0;
+        while let Some(&Given { request, .. }) = self.connections[id as usize].under_way.first() {
+            let given = self.take_under_way(id, request);
+            if loss == Loss::Stale {
+                self.users[user as usize].again.push(given);
+            } else {
                 self.note_served(user, request);
-                true
+                failed += 1;
             }
-            (Use::Opening, Loss::NoResources) => {
-                self.opening_paused = true;
-                if let Some(left) = &mut self.connections_left {
-                    *left += 1;
-                }
-                false
+        }
+        if used == Use::Opening && loss == Loss::NoResources {
+            self.opening_paused = true;
+            if let Some(left) = &mut self.connections_left {
+                *left += 1;
             }
+        } else if sent == 0
+            && (used == Use::Opening || used == Use::Open && loss == Loss::Failed)
+            && self.presentable(user) > 0
+        {
             // The request that the connection was opened for, unless the user's other connections took it in the
             // meantime.
-            (Use::Opening, _) if presentable => {
-                let request = active.again.pop().unwrap_or_else(|| {
-                    active.next += 1;
-                    active.next - 1
-                });
-                self.note_served(user, request);
-                true
-            }
-            (Use::Opening | Use::Idle | Use::Closing, _) => false,
-            (Use::Free, _) => panic!("a connection was lost that is not open"),
-        };
+            let Given { request, .. } = self.users[user as usize].take_next();
+            self.note_served(user, request);
+            failed += 1;
+        }
         self.remove(id);
-        request_failed
+        failed
     }
 
     /// The run is over, whatever is under way: all connections are lost. Answers how many requests failed with them.
@@ -100,19 +138,12 @@ impl Users<'_> {
         let mut failed = 0;
         for id in 0..self.connections.len() as ConnectionId {
             if self.connections[id as usize].used != Use::Free {
-                failed += u64::from(self.lost(id, Loss::Failed));
+                failed += self.lost(id, Loss::Failed);
             }
         }
         // Nobody carries out what was decided meanwhile.
         self.actions.clear();
         failed
-    }
-
-    fn set_use(&mut self, id: ConnectionId, from: Use, to: Use) -> ActiveId {
-        let connection = &mut self.connections[id as usize];
-        assert_eq!(connection.used, from, "connection {id}");
-        connection.used = to;
-        connection.user
     }
 
     fn remove(&mut self, id: ConnectionId) {
@@ -135,9 +166,9 @@ impl Users<'_> {
 
     pub(super) fn close_idle(&mut self, id: ActiveId) {
         for &connection in &self.users[id as usize].connections {
-            let used = &mut self.connections[connection as usize].used;
-            if *used == Use::Idle {
-                *used = Use::Closing;
+            let slot = &mut self.connections[connection as usize];
+            if slot.is_idle() {
+                slot.used = Use::Closing;
                 self.actions.push_back(Action::Close { connection, server_first: false });
             }
         }
@@ -182,10 +213,14 @@ impl Users<'_> {
     }
 
     fn open(&mut self, user: ActiveId) {
-        let fresh = Connection { user, used: Use::Opening, sent: 0 };
+        let (used, under_way) = (Use::Opening, Vec::new());
+        let fresh = Connection { user, used, sent: 0, room: 1, under_way, server_closes: false };
         let connection = match self.free_connections.pop() {
             Some(id) => {
-                self.connections[id as usize] = fresh;
+                let slot = &mut self.connections[id as usize];
+                // Its memory is used again.
+                let under_way = std::mem::take(&mut slot.under_way);
+                *slot = Connection { under_way, ..fresh };
                 id
             }
             None => {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::super::outcome::WindowUse;
 use super::super::window::Window;
-use super::{ActiveId, ConnectionId, Use, Users};
+use super::{ActiveId, ConnectionId, Users};
 
 #[derive(Debug)]
 pub(super) struct Follow {
@@ -56,7 +56,7 @@ impl Users<'_> {
     /// Where a user stands in the queue for a connection: in a replay by its next request, else by when it came.
     pub(super) fn turn(&mut self, id: ActiveId) -> u64 {
         let user = &self.users[id as usize];
-        let request = user.again.last().copied().unwrap_or(user.next);
+        let request = user.again.last().map_or(user.next, |given| given.request);
         self.place(id, request).unwrap_or_else(|| {
             self.arrivals += 1;
             self.arrivals
@@ -124,7 +124,7 @@ impl Users<'_> {
         }
         let Some(place) = place else { return };
         follow.stalled.insert((place, id));
-        let idle = |connection: &ConnectionId| self.connections[*connection as usize].used == Use::Idle;
+        let idle = |connection: &ConnectionId| self.connections[*connection as usize].is_idle();
         if user.connections.iter().any(idle) {
             follow.holding.insert((place, id));
         } else {
@@ -169,7 +169,7 @@ impl Users<'_> {
             return;
         }
         let Some((_, id)) = follow.holding.pop_last() else { return };
-        let idle = |connection: &&ConnectionId| self.connections[**connection as usize].used == Use::Idle;
+        let idle = |connection: &&ConnectionId| self.connections[**connection as usize].is_idle();
         let held = self.users[id as usize].connections.iter().find(idle).copied();
         if let Some(connection) = held {
             follow.taken = Some(connection);

@@ -2,41 +2,32 @@
 //! free.
 
 use super::super::redirect::Hop;
-use super::{ActiveId, ConnectionId, Use, Users};
+use super::{ActiveId, ConnectionId, Users};
 
 impl Users<'_> {
-    /// The response on the connection is complete and a redirect, which is followed. `persists`: the connection can
-    /// carry another request. Answers `false` where the run ends and nothing is begun any more: then the request
-    /// was served.
-    pub fn redirected(&mut self, id: ConnectionId, persists: bool, hop: Hop) -> bool {
+    /// The response to a request of the connection is complete and a redirect, which is followed. `persists`: the
+    /// connection can carry another request. Answers `false` where the run ends and nothing is begun any more: then the
+    /// request was served.
+    pub fn redirected(&mut self, id: ConnectionId, request: u32, persists: bool, hop: Hop) -> bool {
         if self.draining {
-            self.finished(id, persists);
+            self.finished(id, request, persists);
             return false;
         }
-        let (user, request) = self.response_done(id, persists);
+        let (user, given) = self.response_done(id, request, persists);
         self.forget_hop(user, request);
         let active = &mut self.users[user as usize];
         active.hops.push((request, hop));
-        active.again.push(request);
+        active.again.push(given);
         self.advance(user);
         self.follow();
         true
     }
 
-    /// Where the request that is under way on the connection, or was just handed to it, goes instead of where the
+    /// Where a request that is under way on the connection, or was just handed to it, goes instead of where the
     /// workload says.
-    pub fn hop(&self, id: ConnectionId) -> Option<&Hop> {
-        let request = self.request(id)?;
+    pub fn hop(&self, id: ConnectionId, request: u32) -> Option<&Hop> {
         let user = self.connections[id as usize].user;
         self.users[user as usize].hops.iter().find(|(hop_request, _)| *hop_request == request).map(|(_, hop)| hop)
-    }
-
-    /// The request that is under way on the connection, or was just handed to it: index into the workload's requests.
-    pub fn request(&self, id: ConnectionId) -> Option<u32> {
-        match self.connections[id as usize].used {
-            Use::Busy { request } => Some(request),
-            _ => None,
-        }
     }
 
     /// Redirects that were to be followed when the run ended, and were not.

@@ -40,6 +40,7 @@ impl Users<'_> {
     pub fn is_waiting_for_schedule(&self) -> bool {
         let waiting = self.waiting_for_time().or(self.pausing()).or(self.pacer.as_ref().map(|_| self.held.len()));
         waiting.is_some_and(|waiting| waiting as u32 == self.active)
+            && !self.held.iter().any(|id| self.users[*id as usize].under_way > 0)
     }
 
     /// Arrivals that were due by now, but that no user was free for; each is answered once.
@@ -70,7 +71,13 @@ impl Users<'_> {
 
     pub(super) fn page_is_done(&self, id: ActiveId) -> bool {
         let user = &self.users[id as usize];
-        user.active && !user.held && !self.draining && user.open_requests() == 0 && user.under_way == 0
+        let has_room = |connection: &u32| self.connections[*connection as usize].has_room();
+        let may_begin_next = || user.under_way < self.pages_at_once && user.connections.iter().any(has_room);
+        user.active
+            && !user.held
+            && !self.draining
+            && user.open_requests() == 0
+            && (user.under_way == 0 || may_begin_next())
     }
 
     /// Goes on to the next page or, at the end, lets the user go. Answers whether it could.

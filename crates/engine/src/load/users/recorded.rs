@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{ActiveId, ConnectionId, Use, Users};
+use super::{ActiveId, ConnectionId, Users};
 
 #[derive(Debug)]
 pub(super) struct Recorded {
@@ -158,7 +158,7 @@ impl Users<'_> {
     }
 
     fn idle_connection(&self, id: ActiveId) -> Option<ConnectionId> {
-        let idle = |connection: &&ConnectionId| self.connections[**connection as usize].used == Use::Idle;
+        let idle = |connection: &&ConnectionId| self.connections[**connection as usize].is_idle();
         self.users[id as usize].connections.iter().find(idle).copied()
     }
 }

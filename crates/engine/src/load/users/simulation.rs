@@ -39,7 +39,8 @@ pub fn workload(users: &[Vec<(bool, bool, bool)>]) -> Workload {
 enum Happening {
     Ready(ConnectionId),
     Session(ConnectionId),
-    Finished(ConnectionId),
+    Finished(ConnectionId, u32),
+    GoesAway(ConnectionId),
     Closed(ConnectionId),
     ResumeOpening,
 }
@@ -53,6 +54,9 @@ pub struct Trouble {
     pub response_fails: u64,
     pub server_closes: u64,
     pub redirects: u64,
+    /// On connections with several streams.
+    pub refused: u64,
+    pub goes_away: u64,
 }
 
 pub struct Simulation<'w> {
@@ -64,7 +68,9 @@ pub struct Simulation<'w> {
     now: u64,
     queue: BinaryHeap<Reverse<(u64, Happening)>>,
     owner: HashMap<ConnectionId, ActiveId>,
-    busy: HashMap<ConnectionId, u32>,
+    /// Requests that a connection carries at once.
+    streams: u32,
+    busy: HashSet<(ConnectionId, u32)>,
     sent_on: HashMap<ConnectionId, u32>,
     handshaken: HashSet<ConnectionId>,
     /// Users one of whose handshakes completed since they last had no connection.
@@ -102,7 +108,8 @@ impl<'w> Simulation<'w> {
             now: 0,
             queue: BinaryHeap::new(),
             owner: HashMap::new(),
-            busy: HashMap::new(),
+            streams: 1,
+            busy: HashSet::new(),
             sent_on: HashMap::new(),
             handshaken: HashSet::new(),
             widened: HashSet::new(),
@@ -116,6 +123,11 @@ impl<'w> Simulation<'w> {
             most_active: 0,
             window: None,
         }
+    }
+
+    /// Connections carry so many requests at once.
+    pub fn with_streams(self, streams: u32) -> Self {
+        Simulation { streams, ..self }
     }
 
     /// The workload's order is kept to within a window.
@@ -147,7 +159,7 @@ impl<'w> Simulation<'w> {
     pub fn cut_off(mut self) {
         let (busy, open) = (self.busy.len() as u64, u64::from(self.users.open_connections()));
         let cut = self.users.cut_off();
-        assert!((busy..=open).contains(&cut), "{cut} cut of {busy} busy and {open} open connections");
+        assert!((busy..=busy + open).contains(&cut), "{cut} cut of {busy} busy and {open} open connections");
         assert!(self.users.is_done(), "something is under way that nobody waits for");
         assert_eq!((self.users.open_connections(), self.users.active_users()), (0, 0));
         assert!(self.users.users.iter().all(|user| user.hops.is_empty()), "a redirect is left behind");
@@ -186,27 +198,14 @@ impl<'w> Simulation<'w> {
 
     fn carry_out(&mut self, action: Action) {
         match action {
-            Action::Open { connection, user } => {
-                self.opened += 1;
-                assert!(self.owner.insert(connection, user).is_none(), "a place used twice");
-                let siblings = self.owner.values().filter(|owner| **owner == user).count() - 1;
-                assert!(siblings < self.limits.per_user as usize);
-                if siblings == 0 {
-                    self.widened.remove(&user);
-                } else if self.limits.first_alone {
-                    assert!(self.widened.contains(&user), "the first handshake was not awaited");
-                }
-                self.sent_on.insert(connection, 0);
-                if self.percent(self.trouble.no_resources) {
-                    self.owner.remove(&connection);
-                    self.users.lost(connection, Loss::NoResources);
-                    self.later(Happening::ResumeOpening);
-                } else {
-                    self.later(Happening::Ready(connection));
-                }
-            }
+            Action::Open { connection, user } => self.open(connection, user),
             Action::Send { connection, request, last } => {
-                assert!(self.busy.insert(connection, request).is_none(), "two requests on one connection");
+                assert!(self.busy.insert((connection, request)), "a request twice at once");
+                let others = self.on(connection).count() - 1;
+                assert!(others < self.streams as usize, "more requests on a connection than streams");
+                let first = self.first_of_page(request);
+                let waits = self.on(connection).any(|other| other == first) && request != first;
+                assert!(self.streams == 1 || !waits, "an object before its document");
                 assert!(self.handshaken.contains(&connection));
                 let count = self.sent_on.get_mut(&connection).unwrap();
                 *count += 1;
@@ -223,17 +222,17 @@ impl<'w> Simulation<'w> {
                     );
                 }
                 let user = self.owner[&connection];
-                let hop = self.users.hop(connection).map_or(0, |hop| hop.count);
+                let hop = self.users.hop(connection, request).map_or(0, |hop| hop.count);
                 assert_eq!(
                     hop,
                     self.hops.get(&(user, request)).copied().unwrap_or(0),
                     "the redirect is lost or another's"
                 );
                 self.sent.push((user, request));
-                self.later(Happening::Finished(connection));
+                self.later(Happening::Finished(connection, request));
             }
             Action::Close { connection, server_first } => {
-                assert!(!self.busy.contains_key(&connection));
+                assert!(self.on(connection).next().is_none());
                 if server_first {
                     self.later(Happening::Closed(connection));
                 } else {
@@ -248,7 +247,7 @@ impl<'w> Simulation<'w> {
         match happening {
             Happening::Ready(id) if self.percent(self.trouble.connect_fails) => {
                 let user = self.owner.remove(&id).unwrap();
-                self.failed += u32::from(self.users.lost(id, Loss::Failed));
+                self.failed += self.users.lost(id, Loss::Failed) as u32;
                 // Which of the user's requests failed with it is the policy's choice.
                 let left: HashSet<u32> =
                     self.users.users[user as usize].hops.iter().map(|(request, _)| *request).collect();
@@ -258,8 +257,11 @@ impl<'w> Simulation<'w> {
             Happening::Ready(id) => {
                 self.handshaken.insert(id);
                 self.widened.insert(self.owner[&id]);
-                self.users.ready(id, false);
+                self.users.ready(id, false, self.streams);
                 self.later(Happening::Session(id));
+                if self.streams > 1 && self.percent(self.trouble.goes_away) {
+                    self.later(Happening::GoesAway(id));
+                }
             }
             Happening::Session(id) => {
                 // It may be closed by now, and even its place used again; the engine sees to that by itself.
@@ -268,39 +270,91 @@ impl<'w> Simulation<'w> {
                     self.users.end_of_alone();
                 }
             }
-            Happening::Finished(id) => {
-                let request = self.busy.remove(&id).unwrap();
-                if self.sent_on[&id] > 1 && self.percent(self.trouble.stale) {
-                    self.gone(id);
-                    self.users.lost(id, Loss::Stale);
-                } else if self.percent(self.trouble.redirects) {
-                    let count = self.hops.entry((self.owner[&id], request)).or_default();
-                    *count += 1;
-                    let hop = Hop { target: Vec::new(), to_get: false, count: *count, began_ns: 0 };
-                    let persists = !self.percent(self.trouble.server_closes);
-                    assert!(self.users.redirected(id, persists, hop), "nobody drains");
-                    self.users.end_of_alone();
-                } else if self.percent(self.trouble.response_fails) {
-                    self.hops.remove(&(self.owner[&id], request));
-                    self.gone(id);
-                    self.served(request);
-                    self.failed += u32::from(self.users.lost(id, Loss::Failed));
-                    self.users.end_of_alone();
-                } else {
-                    self.hops.remove(&(self.owner[&id], request));
-                    self.served(request);
-                    self.finished.push(request);
-                    let persists = !self.percent(self.trouble.server_closes);
-                    self.users.finished(id, persists);
-                    self.users.end_of_alone();
+            // Its connection was lost with it, or it was not looked at.
+            Happening::Finished(id, request) if !self.busy.remove(&(id, request)) => {}
+            Happening::GoesAway(id) if !self.handshaken.contains(&id) => {}
+            Happening::GoesAway(id) => {
+                // The server looks at the first of those under way, and at no other.
+                self.users.going_away(id);
+                for request in self.on(id).skip(1).collect::<Vec<_>>() {
+                    self.busy.remove(&(id, request));
+                    self.users.unprocessed(id, request);
                 }
             }
+            Happening::Finished(id, request) => self.finish(id, request),
             Happening::Closed(id) => {
                 self.gone(id);
                 self.users.closed(id);
             }
             Happening::ResumeOpening => self.users.resume_opening(),
         }
+    }
+
+    fn open(&mut self, connection: ConnectionId, user: ActiveId) {
+        self.opened += 1;
+        assert!(self.owner.insert(connection, user).is_none(), "a place used twice");
+        let siblings = self.owner.values().filter(|owner| **owner == user).count() - 1;
+        assert!(siblings < self.limits.per_user as usize);
+        if siblings == 0 {
+            self.widened.remove(&user);
+        } else if self.limits.first_alone {
+            assert!(self.widened.contains(&user), "the first handshake was not awaited");
+        }
+        self.sent_on.insert(connection, 0);
+        if self.percent(self.trouble.no_resources) {
+            self.owner.remove(&connection);
+            self.users.lost(connection, Loss::NoResources);
+            self.later(Happening::ResumeOpening);
+        } else {
+            self.later(Happening::Ready(connection));
+        }
+    }
+
+    fn finish(&mut self, id: ConnectionId, request: u32) {
+        if self.sent_on[&id] > 1 && self.percent(self.trouble.stale) {
+            self.gone(id);
+            self.busy.retain(|(other, _)| *other != id);
+            self.users.lost(id, Loss::Stale);
+        } else if self.streams > 1 && self.percent(self.trouble.refused) {
+            self.users.unprocessed(id, request);
+        } else if self.percent(self.trouble.redirects) {
+            let count = self.hops.entry((self.owner[&id], request)).or_default();
+            *count += 1;
+            let hop = Hop { target: Vec::new(), to_get: false, count: *count, began_ns: 0 };
+            let persists = !self.percent(self.trouble.server_closes);
+            assert!(self.users.redirected(id, request, persists, hop), "nobody drains");
+            self.users.end_of_alone();
+        } else if self.percent(self.trouble.response_fails) {
+            let requests: Vec<u32> = [request].into_iter().chain(self.on(id)).collect();
+            for request in &requests {
+                self.hops.remove(&(self.owner[&id], *request));
+                self.busy.remove(&(id, *request));
+                self.served(*request);
+            }
+            self.gone(id);
+            let failed = self.users.lost(id, Loss::Failed);
+            assert_eq!(failed, requests.len() as u64, "all on the connection");
+            self.failed += failed as u32;
+            self.users.end_of_alone();
+        } else {
+            self.hops.remove(&(self.owner[&id], request));
+            self.served(request);
+            self.finished.push(request);
+            let persists = !self.percent(self.trouble.server_closes);
+            self.users.finished(id, request, persists);
+            self.users.end_of_alone();
+        }
+    }
+
+    /// The requests under way on a connection.
+    fn on(&self, id: ConnectionId) -> impl Iterator<Item = u32> + use<'_, 'w> {
+        self.busy.iter().filter(move |(connection, _)| *connection == id).map(|(_, request)| *request)
+    }
+
+    fn first_of_page(&self, request: u32) -> u32 {
+        let user = self.workload.users.iter().find(|user| user.requests.contains(&request)).unwrap();
+        let before = user.requests.start..request;
+        before.rev().take_while(|before| !self.workload.requests[*before as usize].page_end).last().unwrap_or(request)
     }
 
     fn gone(&mut self, id: ConnectionId) {

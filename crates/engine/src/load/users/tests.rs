@@ -26,25 +26,32 @@ fn any_limits() -> impl Strategy<Value = Connections> {
 }
 
 fn any_trouble() -> impl Strategy<Value = Trouble> {
-    (0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30).prop_map(
-        |(connect_fails, no_resources, stale, response_fails, server_closes, redirects)| Trouble {
+    (0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..30, 0u64..60).prop_map(
+        |(connect_fails, no_resources, stale, response_fails, server_closes, redirects, refused, goes_away)| Trouble {
             connect_fails,
             no_resources,
             stale,
             response_fails,
             server_closes,
             redirects,
+            refused,
+            goes_away,
         },
     )
+}
+
+fn any_streams() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(1u32), 2u32..12]
 }
 
 proptest! {
     #[test]
     fn equal_work_is_done_exactly_once(
-        users in any_users(), limits in any_limits(), trouble in any_trouble(), alone in any::<bool>(), seed: u64
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), alone in any::<bool>(),
+        streams in any_streams(), seed: u64
     ) {
         let workload = workload(&users);
-        let end = Simulation::new(&workload, limits, None, alone, trouble, seed).run();
+        let end = Simulation::new(&workload, limits, None, alone, trouble, seed).with_streams(streams).run();
         end.assert_complete();
         prop_assert!(end.most_open <= limits.total);
         prop_assert!(end.most_active <= limits.total);
@@ -54,12 +61,12 @@ proptest! {
     #[test]
     fn what_is_under_way_at_the_end_is_cut(
         users in any_users(), limits in any_limits(), trouble in any_trouble(),
-        steps in 0usize..100, grace in 0usize..20, seed: u64
+        streams in any_streams(), steps in 0usize..100, grace in 0usize..20, seed: u64
     ) {
         let workload = workload(&users);
         // The simulation follows no redirect while it drains, and cannot tell which request a stale connection had.
-        let trouble = Trouble { redirects: 0, stale: 0, ..trouble };
-        let mut simulation = Simulation::new(&workload, limits, None, false, trouble, seed);
+        let trouble = Trouble { redirects: 0, stale: 0, refused: 0, goes_away: 0, ..trouble };
+        let mut simulation = Simulation::new(&workload, limits, None, false, trouble, seed).with_streams(streams);
         simulation.users.start();
         let _ = (0..steps).take_while(|_| simulation.step()).count();
         simulation.users.drain();
@@ -81,15 +88,17 @@ proptest! {
     /// Each request comes to its end once, as a response or a failure, however pages and connections are cut.
     #[test]
     fn a_number_of_requests_is_kept_exactly(
-        users in any_users(), limits in any_limits(), trouble in any_trouble(), number in 1u64..200, seed: u64
+        users in any_users(), limits in any_limits(), trouble in any_trouble(), number in 1u64..200,
+        streams in any_streams(), pages_at_once in 1u32..9, seed: u64
     ) {
         let mut users = users;
         users.push(vec![(true, false, false)]);
         let workload = workload(&users);
         // The network of the simulation tells redirects apart by their request, which is made many times here.
         let trouble = Trouble { redirects: 0, ..trouble };
-        let mut simulation = Simulation::new(&workload, limits, Some(u64::MAX), false, trouble, seed);
-        simulation.users = simulation.users.with_requests(Some(number));
+        let mut simulation =
+            Simulation::new(&workload, limits, Some(u64::MAX), false, trouble, seed).with_streams(streams);
+        simulation.users = simulation.users.with_requests(Some(number)).with_pages_at_once(pages_at_once);
         let end = simulation.run();
         prop_assert_eq!(end.finished.len() as u64 + u64::from(end.failed), number);
         prop_assert!(end.most_open <= limits.total);

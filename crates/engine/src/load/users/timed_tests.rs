@@ -49,9 +49,14 @@ fn simulate(users: Users, end_ns: u64, done_ns: impl Fn(u64) -> u64) -> Timeline
 }
 
 /// The same where it depends on the request too.
-fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -> u64) -> Timeline {
+fn simulate_requests(users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -> u64) -> Timeline {
+    simulate_streams(users, 1, end_ns, done_ns)
+}
+
+/// The same where a connection carries so many requests at once.
+fn simulate_streams(mut users: Users, streams: u32, end_ns: u64, done_ns: impl Fn(u64, u32) -> u64) -> Timeline {
     let mut timeline = Timeline::default();
-    let mut under_way: BTreeSet<(u64, ConnectionId, bool)> = BTreeSet::new();
+    let mut under_way: BTreeSet<(u64, ConnectionId, u32, bool)> = BTreeSet::new();
     let mut now = 0;
     users.start();
     loop {
@@ -60,12 +65,12 @@ fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -
             match action {
                 Action::Open { connection, .. } => {
                     timeline.opened += 1;
-                    users.ready(connection, true);
+                    users.ready(connection, true, streams);
                 }
                 Action::Send { connection, request, last } => {
                     let done = done_ns(now, request);
-                    timeline.requests.push((users.intended_ns(connection).unwrap_or(now), now, done));
-                    under_way.insert((done, connection, last));
+                    timeline.requests.push((users.intended_ns(connection, request).unwrap_or(now), now, done));
+                    under_way.insert((done, connection, request, last));
                 }
                 Action::Close { connection, .. } => users.closed(connection),
                 Action::Forget { .. } => timeline.forgotten_at.push(timeline.requests.len()),
@@ -82,7 +87,7 @@ fn simulate_requests(mut users: Users, end_ns: u64, done_ns: impl Fn(u64, u32) -
         if let Some(&event) = under_way.first().filter(|event| event.0 <= now) {
             under_way.remove(&event);
             users.tell_time(now);
-            users.finished(event.1, !event.2);
+            users.finished(event.1, event.2, !event.3);
         }
     }
 }
@@ -95,6 +100,20 @@ fn open_loop(workload: &Workload, per_second: f64, connections: Connections) -> 
         Some(4000 * MS),
         Share::default(),
     )))
+}
+
+#[test]
+fn each_stream_counts_from_its_own_intended_time() {
+    let workload = workload(1, 4000);
+    // 1,000 requests a second that take 5 ms each: one connection carries them only with five streams or more.
+    for (streams, on_time) in [(1, false), (4, false), (6, true), (100, true)] {
+        let users = open_loop(&workload, 1000.0, limits(1, None)).with_pages_at_once(streams);
+        let timeline = simulate_streams(users, streams, 4000 * MS, |now, _| now + 5 * MS);
+        let late = timeline.requests.iter().filter(|(intended, sent, _)| sent > intended).count();
+        assert_eq!((late <= 1, timeline.opened), (on_time, 1), "{streams} streams: {late} late");
+        let intended: Vec<u64> = timeline.requests.iter().map(|request| request.0).collect();
+        assert!(intended.windows(2).all(|two| two[1] - two[0] == MS), "{streams} streams: each has a time of its own");
+    }
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl Nginx {
              log_format verified '$ssl_client_verify $ssl_client_s_dn'; access_log {0}/log verified;\n\
              client_body_temp_path {0}/b; proxy_temp_path {0}/p; fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u;\n\
              scgi_temp_path {0}/s;\n\
-             server {{ listen 127.0.0.1:{port} ssl;\n\
+             server {{ listen 127.0.0.1:{port} ssl http2;\n\
              ssl_certificate {0}/server.pem; ssl_certificate_key {0}/server.key;\n\
              ssl_protocols TLSv1.2 TLSv1.3; {tls} location / {{ return 200 x; }} }} }}\n",
             place.display()

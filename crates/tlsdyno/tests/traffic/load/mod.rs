@@ -5,6 +5,7 @@ mod curves;
 mod dynamic;
 mod groups;
 mod guards;
+mod http2;
 mod network;
 mod pacing;
 mod places;

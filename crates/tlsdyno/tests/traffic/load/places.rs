@@ -125,6 +125,6 @@ fn server_name_and_protocols_are_as_asked_for() {
     let output = run(&["--sni", "localhost", "--alpn", "http/1.0,http/1.1"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     refuse(&[&url, "--connect-to", &connect_to, "-k", "--alpn", ""], 2, &["ALPN"]);
-    refuse(&[&url, "-k", "--alpn", "h2,http/1.1"], 2, &["`h2`", "tlsdyno speaks HTTP/1.1"]);
+    refuse(&[&url, "-k", "--alpn", "h2,http/1.1"], 2, &["`h2`", "HTTP/2 is --http2"]);
     server.stop().unwrap();
 }
