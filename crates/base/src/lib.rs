@@ -43,6 +43,8 @@ pub mod robust;
 mod socket_diag;
 pub mod store_path;
 pub mod subcommand;
+#[cfg(feature = "screen")]
+pub mod terminal;
 pub mod units;
 pub mod until;
 pub mod url;

@@ -1,5 +1,5 @@
-//! What `tlsdyno top --prometheus` serves: counters since the beginning, so that whoever scrapes chooses the time that a
-//! share or a rate is of. A server is told by its name and ports, without its process, whose number changes.
+//! What `tlsdyno top --prometheus` serves: counters since the beginning, so that whoever scrapes chooses the time that
+//! a share or a rate is of. A server is told by its name and ports, without its process, whose number changes.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

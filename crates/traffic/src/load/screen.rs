@@ -12,14 +12,8 @@ mod heading;
 #[cfg(feature = "screen")]
 mod inline;
 #[cfg(feature = "screen")]
-mod keyboard;
-#[cfg(feature = "screen")]
 mod latencies;
 mod line;
-#[cfg(feature = "screen")]
-mod paint;
-#[cfg(feature = "screen")]
-mod terminal;
 #[cfg(feature = "screen")]
 mod view;
 #[cfg(not(feature = "screen"))]

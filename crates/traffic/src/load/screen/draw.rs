@@ -6,7 +6,8 @@ use ratatui::layout::{Constraint, Layout, Rect, Size};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::line;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, LineGauge, Padding, Sparkline, Widget};
+use ratatui::widgets::{LineGauge, Sparkline, Widget};
+use tlsdyno_base::terminal::pane::framed;
 use tlsdyno_base::units::{NONE, format_bytes, format_count, format_short};
 
 use super::latencies;
@@ -98,16 +99,6 @@ fn gauge<'a>(done: f64, label: Line<'a>, colour: Color) -> LineGauge<'a> {
         .unfilled_symbol(line::HORIZONTAL)
         .filled_style(Style::new().fg(colour))
         .unfilled_style(Style::new().dim())
-}
-
-/// A frame with a title; what is in it stands in its inner area.
-pub fn framed<'a>(title: impl Into<Line<'a>>) -> Block<'a> {
-    Block::bordered()
-        .border_type(BorderType::Rounded)
-        .border_style(Style::new().dim())
-        .title(title)
-        .title_style(Style::reset())
-        .padding(Padding::horizontal(1))
 }
 
 fn throughput(view: &View, area: Rect, buffer: &mut Buffer) {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use tlsdyno_base::terminal::{Key, Terminal};
 use tlsdyno_engine::load::{Plan, Watcher};
 
-use super::terminal::Terminal;
 use super::view::View;
 use super::{LOOKED, RENEWED, draw};
 
@@ -42,7 +42,7 @@ impl Screen {
                 terminal.paint(&draw::screen(view, size), painted != Some(size));
                 painted = Some(size);
             }
-            if terminal.quit_asked(LOOKED) {
+            if terminal.keys(LOOKED).contains(&Key::Quit) {
                 stop.store(true, Ordering::Relaxed);
             }
         }

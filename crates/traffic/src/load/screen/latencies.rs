@@ -8,10 +8,11 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Widget;
+use tlsdyno_base::terminal::pane::framed;
 use tlsdyno_base::units::format_duration;
 use tlsdyno_engine::load::Phase;
 
-use super::draw::{count_per_second, framed};
+use super::draw::count_per_second;
 use super::view::{Latency, View};
 
 /// Columns before the scale: name, rate, median, 99th percentile.

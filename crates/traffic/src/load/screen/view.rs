@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use tlsdyno_base::terminal::pane;
 use tlsdyno_base::units::format_count;
 use tlsdyno_engine::load::{ErrorKind, Pacing, Phase, Plan, Recent, Resumption, Snapshot, Until};
 
@@ -181,15 +182,7 @@ impl View {
             Goal::Time(all) => samples(all.min(PAST)).max(1),
             Goal::Connections(_) | Goal::Requests(_) => self.past.len().max(PAST_MIN),
         };
-        let skipped = self.past.len().saturating_sub(shown);
-        let column = |column: usize| {
-            let from = skipped + column * shown / columns;
-            let to = (skipped + (column + 1) * shown / columns).max(from + 1);
-            let values = self.past.range(from.min(self.past.len())..to.min(self.past.len()));
-            let count = values.len();
-            (count > 0).then(|| values.sum::<f64>() / count as f64)
-        };
-        (0..columns).map(column).collect()
+        pane::curve(&self.past, shown, columns)
     }
 }
 

@@ -1,5 +1,9 @@
 //! The terminal that a screen is painted on: taken over and given back, whatever happens.
 
+mod keyboard;
+mod paint;
+pub mod pane;
+
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +14,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Size;
 use rustix::termios::{Termios, tcgetwinsize};
 
-use super::{keyboard, paint};
+pub use self::keyboard::Key;
 
 const COLUMNS_MIN: u16 = 20;
 const ROWS_MIN: u16 = 4;
@@ -64,6 +68,7 @@ impl Terminal {
         Some(Terminal { keyboard, output, colours, held })
     }
 
+    /// Its columns and rows now.
     pub fn size(&self) -> Size {
         size(self.output.as_fd()).unwrap_or(Size::new(COLUMNS_MIN, ROWS_MIN))
     }
@@ -77,9 +82,9 @@ impl Terminal {
         }
     }
 
-    /// Waits for keys, at most this long. Answers whether the one that ends the run was pressed.
-    pub fn quit_asked(&self, at_most: Duration) -> bool {
-        keyboard::quit_asked(self.keyboard.as_fd(), at_most)
+    /// Waits for keys, at most this long.
+    pub fn keys(&self, at_most: Duration) -> Vec<Key> {
+        keyboard::keys(self.keyboard.as_fd(), at_most)
     }
 }
 
