@@ -32,6 +32,7 @@ pub struct Sampler {
     spaces: Vec<(Vec<u32>, Space)>,
     sees_kernel: bool,
     is_enabled: bool,
+    has_new_code: bool,
 }
 
 /// The events of a thread, on one CPU or on all.
@@ -58,22 +59,9 @@ impl Sampler {
             "the kernel lets nobody without privileges sample (/proc/sys/kernel/perf_event_paranoid); run tlsdyno with \
              CAP_PERFMON or as root, or as root: sysctl kernel.perf_event_paranoid=1",
         )?;
-        let mut sampler = Sampler { settings, threads, spaces: Vec::new(), sees_kernel, is_enabled: false };
-        pids.iter().try_for_each(|&pid| sampler.map(pid))?;
-        Ok(sampler)
-    }
-
-    /// Reads what code the process has mapped, unless another has the same.
-    fn map(&mut self, pid: u32) -> Result<()> {
-        let maps = mapped_code(pid)?;
-        match self.spaces.iter_mut().find(|(_, space)| space.maps == maps) {
-            Some((pids, _)) => pids.push(pid),
-            None => {
-                let searched = [self.settings.without_tables.clone(), self.settings.callers.clone()];
-                self.spaces.push((vec![pid], Space::of(pid, maps, searched)));
-            }
-        }
-        Ok(())
+        let mut spaces = Vec::new();
+        pids.iter().try_for_each(|&pid| map(&mut spaces, pid, &settings))?;
+        Ok(Sampler { settings, threads, spaces, sees_kernel, is_enabled: false, has_new_code: false })
     }
 
     /// Time in the kernel is sampled too.
@@ -114,11 +102,17 @@ impl Sampler {
         for &pid in pids {
             if !self.spaces.iter().any(|(of, _)| of.contains(&pid)) {
                 // It may have ended.
-                let _ = self.map(pid);
+                let _ = map(&mut self.spaces, pid, &self.settings);
             }
         }
         self.spaces.retain(|(of, _)| !of.is_empty());
         Ok(())
+    }
+
+    /// Whether a process has mapped other code since the last call: it executes another program, or has loaded a
+    /// library.
+    pub fn takes_new_code(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_code)
     }
 
     /// Starts sampling; fails where a thread has ended.
@@ -136,26 +130,62 @@ impl Sampler {
     /// Hands on the samples that wait. Returns how many found no room in the ring since the last reading.
     pub fn read(&mut self, mut take: impl FnMut(Sample)) -> u64 {
         let mut lost_count = 0;
-        for Thread { pid, events, .. } in &mut self.threads {
-            let space = self.spaces.iter_mut().find(|(pids, _)| pids.contains(pid)).map(|(_, space)| space);
-            let Some(space) = space else { continue };
+        let Sampler { settings, threads, spaces, has_new_code, .. } = self;
+        for Thread { pid, events, .. } in threads {
+            let mut is_outdated = false;
             while let Some(record) = events.next_record() {
                 let is_kernel = record.misc() & MODE_MASK == MODE_KERNEL;
                 match record.parse_record() {
                     Ok(Record::Sample(sample)) => {
+                        if std::mem::take(&mut is_outdated) {
+                            *has_new_code |= map_anew(spaces, *pid, settings);
+                        }
+                        let space = spaces.iter_mut().find(|(pids, _)| pids.contains(pid)).map(|(_, space)| space);
+                        let Some(space) = space else { continue };
                         let registers = sample.regs_user().map(|registers| registers.regs.to_vec());
                         let registers = registers.and_then(|registers| <[u64; 3]>::try_from(registers).ok());
                         let stack = sample.stack_user().unwrap_or_default();
                         let addresses = registers.map_or(Vec::new(), |registers| space.unwind(registers, stack));
                         take(Sample { is_kernel, frames: &space.frames(&addresses) });
                     }
+                    Ok(Record::Mmap(_)) => is_outdated = true,
                     Ok(Record::Lost(lost)) => lost_count += lost.lost,
                     Ok(_) | Err(_) => (),
                 }
             }
+            *has_new_code |= is_outdated && map_anew(spaces, *pid, settings);
         }
         lost_count
     }
+}
+
+/// Processes with the code that all of them have mapped.
+type Spaces = Vec<(Vec<u32>, Space)>;
+
+/// Reads what code the process has mapped, unless another has the same.
+fn map(spaces: &mut Spaces, pid: u32, settings: &Settings) -> Result<()> {
+    let maps = mapped_code(pid)?;
+    match spaces.iter_mut().find(|(_, space)| space.maps == maps) {
+        Some((pids, _)) => pids.push(pid),
+        None => {
+            let searched = [settings.without_tables.clone(), settings.callers.clone()];
+            spaces.push((vec![pid], Space::of(pid, maps, searched)));
+        }
+    }
+    Ok(())
+}
+
+/// The same of a process that has mapped code since. `false`: that is no file, as of what compiles itself, or the
+/// process has ended.
+fn map_anew(spaces: &mut Spaces, pid: u32, settings: &Settings) -> bool {
+    let is_known = |maps| spaces.iter().any(|(pids, space)| pids.contains(&pid) && space.maps == maps);
+    if mapped_code(pid).map_or(true, is_known) {
+        return false;
+    }
+    spaces.iter_mut().for_each(|(pids, _)| pids.retain(|one| *one != pid));
+    let mapped = map(spaces, pid, settings);
+    spaces.retain(|(pids, _)| !pids.is_empty());
+    mapped.is_ok()
 }
 
 /// The threads that the processes have, each with its process.
@@ -218,7 +248,8 @@ fn open(
         .sample_regs_user(REGISTERS)
         .sample_stack_user(settings.stack_bytes)
         .exclude_kernel(!kernel)
-        .exclude_hv(true);
+        .exclude_hv(true)
+        .mmap(true);
     match cpu {
         // The kernel lets no ring be shared by all CPUs that threads yet to come may run on.
         Some(cpu) => builder.one_cpu(cpu).inherit(true).inherit_thread(true),

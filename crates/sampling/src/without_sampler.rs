@@ -30,6 +30,11 @@ impl Sampler {
     }
 
     /// Never called.
+    pub fn takes_new_code(&mut self) -> bool {
+        match *self {}
+    }
+
+    /// Never called.
     pub fn enable(&mut self) -> Result<()> {
         match *self {}
     }

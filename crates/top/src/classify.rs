@@ -122,7 +122,10 @@ impl<'s> Sight<'s> {
         let outwards = self.frames.iter().enumerate();
         outwards.rev().find_map(|(at, frame)| {
             let within = &self.frames[..at];
-            let function = frame.function.as_deref().filter(|_| self.is_own(frame) || self.is_beneath(frame));
+            // What the program does for the library, as a signature with a key of its own, is called by it.
+            let is_callback = || self.frames.get(at + 1).is_some_and(|caller| self.is_own(caller));
+            let is_named = |_: &&str| self.is_own(frame) || self.is_beneath(frame) || is_callback();
+            let function = frame.function.as_deref().filter(is_named);
             let called = |name: &'s Option<String>| name.as_deref().filter(|_| at > 0);
             // What is called may have left the stack by a tail call.
             let within_it = called(&frame.calls_within).filter(|_| function.is_some() || self.is_own(frame));
@@ -215,6 +218,17 @@ mod tests {
         let inside = |stack: &[&str]| place("openssl", "nginx", false, stack);
         assert_eq!(inside(&["nginx|SHA256_Update", "nginx|ngx_http_secure_link"]), Place::Server);
         assert_eq!(inside(&["nginx|SHA256_Update", "nginx|tls_finish_handshake"]), Place::Tls(Part::Messages));
+    }
+
+    #[test]
+    fn a_key_of_the_programs_own_is_told_by_what_the_library_calls() {
+        let signs = ["s|main.burn", "s|main.(*remote).Sign", "s|crypto/tls.(*Conn).handshake"];
+        assert_eq!(place("go", "s", false, &signs), Place::Tls(Part::Signature));
+        assert_eq!(place("go", "s", false, &["s|main.(*remote).Sign", "s|main.token"]), Place::Server);
+        let trait_of = |name: &str| format!("s|_ZN1s3$LT$s..Own$u20$as$u20$rustls..crypto..{name}17h0E");
+        let told = |name: &str| place("rustls", "s", false, &["s|_ZN1s4burn17h0E", &trait_of(name), "s|_ZN6rustls1aE"]);
+        assert_eq!(told("signer..Signer$GT$4sign"), Place::Tls(Part::Signature));
+        assert_eq!(told("SupportedKxGroup$GT$5start"), Place::Tls(Part::KeyAgreement));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tlsdyno_base::foreign::{harmless_json, visible};
 use tlsdyno_base::{ensure_fault, interrupt, open_files, output};
 use tlsdyno_cost::choice::Told;
 use tlsdyno_engine::time::Time;
+use tlsdyno_servers::{MappedCode, mapped_code};
 use tlsdyno_sys::process_cpu_ns;
 
 use crate::answer::{Answer, OfServer};
@@ -138,8 +139,8 @@ struct Watch {
     kinds: Kinds,
     /// What a record tells of other certificates and groups.
     told: Option<Told>,
-    /// Roots of groups that are not watched, and why, where that is worth telling.
-    passed_over: BTreeMap<u32, Option<String>>,
+    /// Roots of groups that are not watched, why, where that is worth telling, and what code they had mapped.
+    passed_over: BTreeMap<u32, (Option<String>, Vec<MappedCode>)>,
     /// The process that was asked for is gone.
     has_ended: bool,
 }
@@ -172,7 +173,7 @@ impl Watch {
     fn add(&mut self, group: &Group) -> Result<()> {
         match Server::of(group, self.window)? {
             Some(server) => self.servers.push(server),
-            None => drop(self.passed_over.insert(group.root, None)),
+            None => drop(self.passed_over.insert(group.root, (None, code_of(group.root)))),
         }
         Ok(())
     }
@@ -180,7 +181,7 @@ impl Watch {
     /// One of several servers cannot be watched, or no longer.
     fn pass_over(&mut self, group: &Group, error: &anyhow::Error) {
         self.servers.retain(|server| server.root != group.root);
-        self.passed_over.insert(group.root, Some(format!("{error:#}")));
+        self.passed_over.insert(group.root, (Some(format!("{error:#}")), code_of(group.root)));
     }
 
     fn read(&mut self) {
@@ -207,7 +208,8 @@ impl Watch {
         if self.window.is_some() {
             self.servers.retain(|server| is_there(server.root));
         }
-        self.passed_over.retain(|root, _| is_there(*root));
+        // Who has executed another program since, or loaded a library, may have TLS now.
+        self.passed_over.retain(|root, (_, code)| is_there(*root) && *code == code_of(*root));
         for group in &groups {
             match self.servers.iter_mut().find(|server| server.root == group.root) {
                 _ if self.passed_over.contains_key(&group.root) => (),
@@ -242,7 +244,7 @@ impl Watch {
         let seen = self.seen();
         let totals = self.servers.iter().zip(&seen).map(|(server, seen)| Totals::of(server, seen, &self.kinds));
         let rest = Rest {
-            unwatched_count: self.passed_over.values().flatten().count(),
+            unwatched_count: self.passed_over.values().filter(|(why, _)| why.is_some()).count(),
             dropped_packets: self.kinds.dropped_packets(),
             own_cpu_ns: self.own_cpu_ns(),
         };
@@ -271,10 +273,19 @@ impl Watch {
             Target::All => seen.map(|(server, seen)| screen.line(server, seen)).collect(),
             _ => seen.flat_map(|(server, seen)| screen.opened(server, seen, &passed(server, seen))).collect(),
         };
-        lines.extend(self.passed_over.values().flatten().map(|why| format!("not watched: {}", visible(why))));
+        lines.extend(
+            self.passed_over
+                .values()
+                .filter_map(|(why, _)| why.as_ref())
+                .map(|why| format!("not watched: {}", visible(why))),
+        );
         lines.push(screen::own(own_ns, elapsed));
         Ok(screen.drawn(&lines))
     }
+}
+
+fn code_of(pid: u32) -> Vec<MappedCode> {
+    mapped_code(pid).unwrap_or_default()
 }
 
 /// Why there is nothing to watch. `group`: the processes that were found, without a TLS library.

@@ -42,25 +42,13 @@ impl Server {
     /// # Errors
     /// This user may not look into it, the kernel lets nobody sample, or its program has no names.
     pub fn of(group: &Group, window: Option<Duration>) -> Result<Option<Server>> {
-        let libraries = libraries::of_processes(&group.pids).or_fault(Fault::Environment)?;
+        let mut libraries = libraries::of_processes(&group.pids).or_fault(Fault::Environment)?;
         if libraries.is_empty() {
             return Ok(None);
         }
-        let mut sampler = Sampler::of(&group.pids, settings(&libraries)).or_fault(Fault::Environment)?;
-        let name = name_of(group.root);
-        for found in libraries.iter().filter(|found| found.program.is_some()) {
-            ensure_fault!(
-                Environment,
-                sampler.has_function(|function| is_of(found.library, function)),
-                "{name} (process {}) has {} as a part of it but no symbol table, so that its samples have no names; \
-                 run a build of it that is not stripped, or put its debug symbols below /usr/lib/debug/.build-id",
-                group.root,
-                found.version
-            );
-        }
-        sampler.enable().or_fault(Fault::Server)?;
+        let sampler = sampler(group, &mut libraries)?;
         Ok(Some(Server {
-            name,
+            name: name_of(group.root),
             root: group.root,
             addresses: group.addresses.clone(),
             libraries,
@@ -88,13 +76,22 @@ impl Server {
         (self.total, self.cpu.used_ns)
     }
 
-    /// Follows its processes: workers and threads come and go.
+    /// Follows its processes: workers and threads come and go, others take its place, and each may execute another
+    /// program.
     ///
     /// # Errors
-    /// The kernel does not let them be sampled any more.
+    /// The kernel does not let them be sampled any more, or another program has no names.
     pub fn follow(&mut self, group: &Group) -> Result<()> {
         self.read();
-        self.sampler.follow(&group.pids).or_fault(Fault::Environment)?;
+        let is_other = self.sampler.takes_new_code() || group.root != self.root;
+        let found = is_other.then(|| libraries::of_processes(&group.pids).ok()).flatten();
+        match found.filter(|found| !found.is_empty() && *found != self.libraries) {
+            Some(found) => {
+                (self.name, self.libraries) = (name_of(group.root), found);
+                self.sampler = sampler(group, &mut self.libraries)?;
+            }
+            None => self.sampler.follow(&group.pids).or_fault(Fault::Environment)?,
+        }
         (self.pids, self.addresses, self.root) = (group.pids.clone(), group.addresses.clone(), group.root);
         self.cpu.read(&self.pids);
         Ok(())
@@ -130,6 +127,29 @@ pub struct Seen {
     pub processes_count: usize,
     /// Time in the kernel is sampled too.
     pub sees_kernel: bool,
+}
+
+/// Samples a server from now on, of whose libraries those without names are left out where it has others.
+fn sampler(group: &Group, libraries: &mut Vec<Found>) -> Result<Sampler> {
+    let mut sampler = Sampler::of(&group.pids, settings(libraries)).or_fault(Fault::Environment)?;
+    let has_names =
+        |found: &Found| found.program.is_none() || sampler.has_function(|function| is_of(found.library, function));
+    if libraries.iter().any(has_names) {
+        libraries.retain(has_names);
+    }
+    for found in libraries.iter() {
+        ensure_fault!(
+            Environment,
+            has_names(found),
+            "{} (process {}) has {} as a part of it but no symbol table, so that its samples have no names; run a \
+             build of it that is not stripped, or put its debug symbols below /usr/lib/debug/.build-id",
+            name_of(group.root),
+            group.root,
+            found.version
+        );
+    }
+    sampler.enable().or_fault(Fault::Server)?;
+    Ok(sampler)
 }
 
 /// What is sampled of a server with these libraries. A program that a library is part of may have its assembler.

@@ -17,4 +17,6 @@ mod reuse;
 mod reuse_matrix;
 mod stacks;
 mod top;
+mod top_changes;
+
 mod trace;

@@ -18,7 +18,7 @@ use crate::machines::far::{Network, inside};
 use crate::place::{self, Place};
 use crate::stacks::go_server::{self, GoServer};
 
-fn started(place: &Place, server: ServerName) -> Instance {
+pub fn started(place: &Place, server: ServerName) -> Instance {
     let certificate = certificates::create(CertificateKind::Rsa2048, place.path()).unwrap();
     let mut spec = place.spec(server);
     spec.tls = Some(ServerTls { versions: vec![Version::Tls13], ..ServerTls::new(certificate) });
@@ -26,21 +26,27 @@ fn started(place: &Place, server: ServerName) -> Instance {
 }
 
 /// What is seen of the server that listens there while it is loaded. `begun` happens once it is watched.
-fn watched_while(place: &Place, at: SocketAddr, seconds: &str, begun: impl FnOnce()) -> Value {
-    let mut top = place.tlsdyno(&["top", "--listen", &at.to_string(), "--once", &format!("{seconds}s"), "--json"]);
+pub fn watched_while(place: &Place, at: SocketAddr, seconds: &str, begun: impl FnOnce()) -> Value {
+    watched(place, &["--listen", &at.to_string()], seconds, |_| begun())
+}
+
+/// The same of any servers; `begun` is told the process that watches.
+pub fn watched(place: &Place, which: &[&str], seconds: &str, begun: impl FnOnce(u32)) -> Value {
+    let once = format!("{seconds}s");
+    let mut top = place.tlsdyno(&[&["top"], which, &["--once", &once, "--json"]].concat());
     let mut top = top.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(top.stderr.take().unwrap());
     let mut line = String::new();
     told.read_line(&mut line).unwrap();
     assert!(line.starts_with("tlsdyno: watches "), "{line}");
-    begun();
+    begun(top.id());
     let output = top.wait_with_output().unwrap();
     told.read_to_string(&mut line).unwrap();
     assert!(output.status.success(), "{line}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-fn load(place: &Place, at: SocketAddr, seconds: &str, reuse: &str) -> Value {
+pub fn load(place: &Place, at: SocketAddr, seconds: &str, reuse: &str) -> Value {
     let url = format!("https://{at}/hello.txt");
     let arguments = ["load", &url, "--effort", "floor", "--json", "--connections", "4", "--reuse", reuse];
     let output = place.tlsdyno(&[&arguments[..], &["--duration", &format!("{seconds}s")]].concat()).output().unwrap();

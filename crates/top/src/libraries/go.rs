@@ -16,7 +16,7 @@ pub const GO: Library = Library {
         rule(Part::Certificates, &["crypto/x509."]),
         rule(Part::Signature, &[
             "crypto/rsa.", "crypto/ecdsa.", "crypto/ed25519.", "crypto/internal/fips140/rsa.",
-            "crypto/internal/fips140/ecdsa.", "crypto/internal/fips140/ed25519.",
+            "crypto/internal/fips140/ecdsa.", "crypto/internal/fips140/ed25519.", "*).Sign",
         ]),
         rule(Part::KeyAgreement, &[
             "crypto/ecdh.", "crypto/mlkem.", "crypto/internal/mlkem", "crypto/internal/fips140/ecdh.",

@@ -75,31 +75,40 @@ pub struct Found {
     pub version: String,
 }
 
-/// The TLS libraries that one of these processes has mapped, or one that is part of its program. Workers may have
-/// mapped what their parent has not.
+impl PartialEq for Found {
+    fn eq(&self, other: &Found) -> bool {
+        (self.library.id, &self.program, &self.version) == (other.library.id, &other.program, &other.version)
+    }
+}
+
+/// The TLS libraries that one of these processes has mapped, and one that is part of its program: Rust's and Go's may
+/// serve where another is mapped for something else, while programs on a shared OpenSSL say which they were built with.
+/// Workers may have mapped what their parent has not.
 ///
 /// # Errors
 /// None has, and one has ended, or this user may not look into it.
 pub fn of_processes(pids: &[u32]) -> Result<Vec<Found>> {
     let mut refused = None;
+    let mut found = Vec::new();
     for &pid in pids {
         match mapped_libraries(pid) {
-            Ok(mapped) => {
-                let found: Vec<Found> = LIBRARIES.iter().filter_map(|library| shared(pid, library, &mapped)).collect();
-                if !found.is_empty() {
-                    return Ok(found);
-                }
-            }
+            Ok(mapped) => found = LIBRARIES.iter().filter_map(|library| shared(pid, library, &mapped)).collect(),
             Err(error) => refused = Some(error),
+        }
+        if !found.is_empty() {
+            break;
         }
     }
     // A program is read as a whole, and once.
     let programs = pids.iter().filter_map(|pid| Some((fs::read_link(format!("/proc/{pid}/exe")).ok()?, *pid)));
     let programs: BTreeMap<PathBuf, u32> = programs.collect();
     let inside = programs.iter().find_map(|(path, pid)| inside(path, *pid));
-    match (inside, refused) {
-        (None, Some(error)) => Err(error),
-        (inside, _) => Ok(inside.into_iter().collect()),
+    let is_sure = |inside: &Found| ["rustls", "go"].contains(&inside.library.id);
+    let inside = inside.filter(|inside| found.is_empty() || is_sure(inside));
+    found.extend(inside);
+    match refused {
+        Some(error) if found.is_empty() => Err(error),
+        _ => Ok(found),
     }
 }
 

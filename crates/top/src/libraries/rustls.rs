@@ -20,12 +20,12 @@ pub const RUSTLS: Library = Library {
         rule(Part::Signature, &[
             "*10aws_lc_rs3rsa", "*10aws_lc_rs9signature", "*10aws_lc_rs2ec", "*4ring3rsa", "*4ring2ec5suite_b5ecdsa",
             "*4ring2ec10curve255197ed25519", "EVP_DigestSign", "EVP_PKEY_sign", "RSA_", "rsa_", "ECDSA_", "ED25519_",
-            "bn_sqr", "bn_mul", "bn_power",
+            "bn_sqr", "bn_mul", "bn_power", "*Signer$GT$4sign", "*6Signer4sign",
         ]),
         rule(Part::KeyAgreement, &[
             "*10aws_lc_rs9agreement", "*10aws_lc_rs3kem", "*4ring9agreement", "*4ring2ec10curve255196x25519",
             "X25519", "x25519", "ECDH_", "EVP_PKEY_derive", "EVP_PKEY_keygen", "EVP_PKEY_encapsulate",
-            "EVP_PKEY_decapsulate", "ml_kem",
+            "EVP_PKEY_decapsulate", "ml_kem", "*KxGroup$GT$", "*KeyExchange$GT$",
         ]),
         rule(Part::KeyDerivation, &[
             "*10aws_lc_rs4hkdf", "*10aws_lc_rs7tls_prf", "*4ring4hkdf", "HKDF_", "*12key_schedule",
