@@ -18,5 +18,6 @@ mod reuse_matrix;
 mod stacks;
 mod top;
 mod top_changes;
+mod top_truth;
 
 mod trace;

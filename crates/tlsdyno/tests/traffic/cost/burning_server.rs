@@ -9,27 +9,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SupportedKxGroup, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, Signer, SigningKey};
 use rustls::version::TLS13;
 use rustls::{
-    ALL_VERSIONS, CipherSuite, ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme,
+    ALL_VERSIONS, CipherSuite, NamedGroup, ServerConfig, ServerConnection, SignatureAlgorithm, SignatureScheme,
     SupportedProtocolVersion,
 };
 
-/// The variable that says what is burnt, in microseconds: hello, signature, finish, request.
+/// The variable that says what is burnt, in microseconds: hello, signature, finish, request, key agreement.
 const BURNS: &str = "TLSDYNO_TEST_BURNS_US";
 /// The variable by which it takes ChaCha20 alone, and each session once.
 const CHOOSY: &str = "TLSDYNO_TEST_CHOOSY";
 /// What such a one speaks.
 const TLS13_ALONE: &[&SupportedProtocolVersion] = &[&TLS13];
-/// What a line of the server's begins with that tells what it used so far: for each burn at its four points, and for
-/// each request on a kept connection, burn and all.
+/// What a line of the server's begins with that tells what it used so far: for each burn at its first four points, for
+/// each request on a kept connection, burn and all, and for each key agreement.
 const USED: &str = "used, in us: ";
 /// Of each [`Point`] so far: how many, and their CPU time in nanoseconds.
-static SPENT: [[AtomicU64; 2]; 5] = [const { [const { AtomicU64::new(0) }; 2] }; 5];
+static SPENT: [[AtomicU64; 2]; 6] = [const { [const { AtomicU64::new(0) }; 2] }; 6];
 /// Rounds of the work that is burnt in a microsecond, by a look at the start.
 static ROUNDS_PER_US: OnceLock<f64> = OnceLock::new();
 
@@ -41,6 +41,7 @@ enum Point {
     Finish,
     Request,
     Next,
+    Agreement,
 }
 
 /// One that runs; ended with the test.
@@ -54,15 +55,22 @@ pub struct BurningServer {
 impl BurningServer {
     /// `burns`: microseconds when a hello was read, for a signature, when a handshake is over, and for a request.
     pub fn start(burns: [u32; 4]) -> BurningServer {
+        BurningServer::start_with_agreement(burns, 0)
+    }
+
+    /// One that burns as much in each key agreement, too.
+    pub fn start_with_agreement(burns: [u32; 4], agreement: u32) -> BurningServer {
+        let [hello, signature, finish, request] = burns;
+        let burns = [hello, signature, finish, request, agreement];
         BurningServer::of(burns, &mut Command::new(std::env::current_exe().unwrap()))
     }
 
     /// One that burns nothing, takes ChaCha20 alone, and each session once.
     pub fn choosy() -> BurningServer {
-        BurningServer::of([0; 4], Command::new(std::env::current_exe().unwrap()).env(CHOOSY, "1"))
+        BurningServer::of([0; 5], Command::new(std::env::current_exe().unwrap()).env(CHOOSY, "1"))
     }
 
-    fn of(burns: [u32; 4], program: &mut Command) -> BurningServer {
+    fn of(burns: [u32; 5], program: &mut Command) -> BurningServer {
         let burns = burns.map(|us| us.to_string()).join(",");
         let mut child = program
             .args(["--exact", "cost::burning_server::serves_until_it_is_ended", "--ignored", "--nocapture"])
@@ -77,9 +85,9 @@ impl BurningServer {
         BurningServer { address: address.expect("the server says where it listens"), child, output }
     }
 
-    /// Ends it; what it used by the clock of its own thread, in microseconds: for each burn at its four points, and
-    /// for each request on a kept connection.
-    pub fn ended(mut self) -> [f64; 5] {
+    /// Ends it; what it used by the clock of its own thread, in microseconds: for each burn at its four points, for
+    /// each request on a kept connection, and for each burn in a key agreement.
+    pub fn ended(mut self) -> [f64; 6] {
         self.child.kill().unwrap();
         let lines = self.output.by_ref().lines().map_while(Result::ok);
         let last = lines.filter_map(|line| serde_json::from_str(line.strip_prefix(USED)?).ok()).last();
@@ -100,9 +108,9 @@ impl Drop for BurningServer {
 fn serves_until_it_is_ended() {
     let Ok(burns) = std::env::var(BURNS) else { return };
     let burns: Vec<u64> = burns.split(',').map(|us| us.parse().unwrap()).collect();
-    let &[hello, signature, finish, request] = burns.as_slice() else { panic!("four numbers are wanted") };
+    let &[hello, signature, finish, request, agreement] = burns.as_slice() else { panic!("five numbers are wanted") };
     ROUNDS_PER_US.get_or_init(rounds_per_us);
-    let config = config(hello, signature);
+    let config = config(hello, signature, agreement);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     println!("listens at {}", listener.local_addr().unwrap());
     for stream in listener.incoming().flatten() {
@@ -187,7 +195,7 @@ fn used() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {
+fn config(hello: u64, signature: u64, agreement: u64) -> Arc<ServerConfig> {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let chain = vec![CertificateDer::from(params.self_signed(&key).unwrap().der().to_vec())];
@@ -197,6 +205,9 @@ fn config(hello: u64, signature: u64) -> Arc<ServerConfig> {
     let is_choosy = std::env::var(CHOOSY).is_ok();
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| !is_choosy || suite.suite() == CipherSuite::TLS13_CHACHA20_POLY1305_SHA256);
+    let burning =
+        |group| -> &'static dyn SupportedKxGroup { Box::leak(Box::new(BurningGroup { group, us: agreement })) };
+    provider.kx_groups = provider.kx_groups.into_iter().map(burning).collect();
     let config = ServerConfig::builder_with_provider(Arc::new(provider));
     let config = config.with_protocol_versions(if is_choosy { TLS13_ALONE } else { ALL_VERSIONS }).unwrap();
     let mut config = config.with_no_client_auth().with_cert_resolver(resolver);
@@ -250,5 +261,27 @@ impl Signer for BurningSigner {
 
     fn scheme(&self) -> SignatureScheme {
         self.signer.scheme()
+    }
+}
+
+#[derive(Debug)]
+struct BurningGroup {
+    group: &'static dyn SupportedKxGroup,
+    us: u64,
+}
+
+impl SupportedKxGroup for BurningGroup {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, rustls::Error> {
+        burn(Point::Agreement, self.us);
+        self.group.start()
+    }
+
+    fn start_and_complete(&self, theirs: &[u8]) -> Result<CompletedKeyExchange, rustls::Error> {
+        burn(Point::Agreement, self.us);
+        self.group.start_and_complete(theirs)
+    }
+
+    fn name(&self) -> NamedGroup {
+        self.group.name()
     }
 }

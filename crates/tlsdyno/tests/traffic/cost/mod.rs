@@ -1,6 +1,6 @@
 //! `tlsdyno cost` on servers whose costs are known, and on those that cannot be measured.
 
-mod burning_server;
+pub mod burning_server;
 mod far;
 mod memory;
 mod stacks;
