@@ -19,10 +19,10 @@ use tlsdyno_sys::process_cpu_ns;
 
 use crate::answer::{Answer, OfServer};
 use crate::find::{Finder, Group, Listener, Target, name_of};
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, Passed};
 use crate::libraries::LIBRARIES;
-use crate::metrics::{self, Page, Rest, Totals};
-use crate::screen::{self, Screen};
+use crate::metrics::{self, Page, Totals};
+use crate::screen::{self, Full, Lines};
 use crate::server::{Seen, Server};
 use crate::what_if::{self, WhatIfs};
 
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "[IP]:PORT")]
     listen: Option<Listener>,
     /// Watch so long, for example 60s, answer and end; without it what is shown is that of the last minute, every two
-    /// seconds until Ctrl-C
+    /// seconds until Ctrl-C, on a terminal as a screen that q ends
     #[arg(long, value_name = "TIME")]
     once: Option<Time>,
     /// What `tlsdyno cost` measured of this server or one like it tells what another certificate or group would change:
@@ -99,18 +99,24 @@ pub fn run(args: &Args) -> Result<Exit> {
     }
     let serve = |at| Page::serve(at, args.beyond_loopback, Arc::clone(&stop));
     let page = args.prometheus.map(serve).transpose()?;
-    let mut screen = Screen::of_stdout();
+    let opened = watch.servers.first().map(|server| server.root).filter(|_| target != Target::All);
+    let full = || Full::open(opened).filter(|_| args.once.is_none() && !args.json);
+    let mut output = match page {
+        Some(page) => Output::Page(page),
+        None => full().map_or_else(Output::lines, Output::Full),
+    };
     let end = args.once.map(|time| Instant::now() + time.0);
-    let first = if page.is_some() { began } else { began + FIRST_DRAW };
+    let first = if args.prometheus.is_some() { began } else { began + FIRST_DRAW };
     let (mut look, mut draw) = (Instant::now() + LOOK_EVERY, first);
     loop {
-        let is_stopped = stop.load(Ordering::Relaxed);
+        let is_stopped = stop.load(Ordering::Relaxed) || output.quits();
         let is_over = is_stopped || watch.has_ended || end.is_some_and(|end| Instant::now() >= end);
         if is_over || (end.is_none() && Instant::now() >= draw) {
-            match &page {
-                Some(page) => page.set(watch.metrics()),
-                None => output::print(watch.answer(args.json, args.once.is_some(), &mut screen, began)?)?,
+            if is_over && matches!(output, Output::Full(_)) {
+                // The terminal is given back, and what was seen last takes the place of the screen.
+                output = Output::lines();
             }
+            watch.show(&mut output, args, began)?;
             draw = Instant::now() + DRAW_EVERY;
         }
         if watch.has_ended {
@@ -127,6 +133,24 @@ pub fn run(args: &Args) -> Result<Exit> {
             watch.look()?;
             look = Instant::now() + LOOK_EVERY;
         }
+    }
+}
+
+/// Where what is seen goes to.
+enum Output {
+    Page(Page),
+    Full(Full),
+    Lines(Lines),
+}
+
+impl Output {
+    fn lines() -> Output {
+        Output::Lines(Lines::of_stdout())
+    }
+
+    /// A key was pressed that ends it.
+    fn quits(&mut self) -> bool {
+        if let Output::Full(full) = self { full.look() } else { false }
     }
 }
 
@@ -233,6 +257,29 @@ impl Watch {
         process_cpu_ns(std::process::id()).unwrap_or_default() + self.kinds.cpu_ns()
     }
 
+    fn show(&mut self, output: &mut Output, args: &Args, began: Instant) -> Result<()> {
+        match output {
+            Output::Page(page) => page.set(self.metrics()),
+            Output::Full(full) => {
+                let seen = self.seen();
+                let shown = |(server, seen)| screen::shown(server, seen, &self.passed(server, seen));
+                full.view.servers = self.servers.iter().zip(&seen).map(shown).collect();
+                full.view.history.note(&self.servers, &self.kinds);
+                full.view.more = self.not_watched().collect();
+                full.view.own = screen::own(self.own_cpu_ns(), began.elapsed());
+                full.paint();
+            }
+            Output::Lines(lines) => output::print(self.answer(args.json, args.once.is_some(), lines, began)?)?,
+        }
+        Ok(())
+    }
+
+    /// Why servers are not watched, a line each.
+    fn not_watched(&self) -> impl Iterator<Item = String> {
+        let told = self.passed_over.values().filter_map(|(why, _)| why.as_ref());
+        told.map(|why| format!("not watched: {}", visible(why)))
+    }
+
     /// What was seen of each server.
     fn seen(&mut self) -> Vec<Seen> {
         self.kinds.take();
@@ -243,44 +290,35 @@ impl Watch {
     fn metrics(&mut self) -> String {
         let seen = self.seen();
         let totals = self.servers.iter().zip(&seen).map(|(server, seen)| Totals::of(server, seen, &self.kinds));
-        let rest = Rest {
-            unwatched_count: self.passed_over.values().filter(|(why, _)| why.is_some()).count(),
-            dropped_packets: self.kinds.dropped_packets(),
-            own_cpu_ns: self.own_cpu_ns(),
-        };
-        metrics::text(totals.collect(), &rest)
+        let own = [self.not_watched().count() as u64, self.kinds.dropped_packets(), self.own_cpu_ns()];
+        metrics::text(totals.collect(), own)
+    }
+
+    /// The handshakes that a server had, and what they say of changes. `Err`: why they are not seen.
+    fn passed(&self, server: &Server, seen: &Seen) -> Result<(Passed, WhatIfs), String> {
+        let passed = self.kinds.of(server)?;
+        let what_ifs = WhatIfs::of(seen, &passed, self.told.as_ref());
+        Ok((passed, what_ifs))
     }
 
     /// What was seen, as text or JSON. `is_last`: nothing comes behind it.
-    fn answer(&mut self, json: bool, is_last: bool, screen: &mut Screen, began: Instant) -> Result<String> {
+    fn answer(&mut self, json: bool, is_last: bool, screen: &Lines, began: Instant) -> Result<String> {
         let seen = self.seen();
         let seen = self.servers.iter().zip(&seen);
         let (own_ns, elapsed) = (self.own_cpu_ns(), began.elapsed());
-        let passed = |server: &Server, seen: &Seen| {
-            let with_what_ifs = |passed| {
-                let what_ifs = WhatIfs::of(seen, &passed, self.told.as_ref());
-                (passed, what_ifs)
-            };
-            self.kinds.of(server).map(with_what_ifs)
-        };
         if json {
-            let servers = seen.map(|(server, seen)| OfServer::of(server, seen, passed(server, seen))).collect();
+            let servers = seen.map(|(server, seen)| OfServer::of(server, seen, self.passed(server, seen))).collect();
             let answer = Answer::of(servers, own_ns, elapsed.as_nanos() as u64);
             let line = || Ok(harmless_json(&serde_json::to_string(&answer)?).into_owned() + "\n");
             return if is_last { output::json_of(&answer) } else { line() };
         }
         let mut lines: Vec<String> = match self.target {
             Target::All => seen.map(|(server, seen)| screen.line(server, seen)).collect(),
-            _ => seen.flat_map(|(server, seen)| screen.opened(server, seen, &passed(server, seen))).collect(),
+            _ => seen.flat_map(|(server, seen)| screen.opened(server, seen, &self.passed(server, seen))).collect(),
         };
-        lines.extend(
-            self.passed_over
-                .values()
-                .filter_map(|(why, _)| why.as_ref())
-                .map(|why| format!("not watched: {}", visible(why))),
-        );
+        lines.extend(self.not_watched());
         lines.push(screen::own(own_ns, elapsed));
-        Ok(screen.drawn(&lines))
+        Ok(lines.join("\n") + "\n")
     }
 }
 

@@ -245,6 +245,11 @@ impl Passed {
         lines
     }
 
+    /// Connections that clients began to open in a second.
+    pub fn connections_per_s(&self) -> f64 {
+        self.per_s(self.counts.opened_connections)
+    }
+
     /// Why handshakes were broken off, per cent of all.
     fn how_broken_off(&self, all: u64) -> String {
         let of = &self.counts.connections;

@@ -86,35 +86,113 @@ impl Totals {
     }
 }
 
-/// What is known beside the servers that are watched.
-pub struct Rest {
-    /// Servers that cannot be watched.
-    pub unwatched_count: usize,
-    pub dropped_packets: u64,
-    /// CPU time of this program.
-    pub own_cpu_ns: u64,
+/// What each server has: name, label, help.
+#[rustfmt::skip]
+const METRICS: [(&str, &str, &str); 15] = [
+    ("cpu_seconds_total", "part", "CPU time by part of TLS, outside of it, or unknown; from samples."),
+    ("process_cpu_seconds_total", "", "CPU time of its processes, from the kernel's clocks."),
+    ("lost_samples_total", "", "Samples that found no room and are in no part."),
+    ("cpus", "", "CPUs that it may run on."),
+    ("tls_cpu_ratio", "", "Share of TLS in its CPU time in the last minute."),
+    ("tls_cpu_low_ratio", "", "Lower end of the 95 % interval of that share."),
+    ("tls_cpu_high_ratio", "", "Upper end of the 95 % interval of that share."),
+    ("server_info", "libraries", "Its TLS libraries; always 1."),
+    ("handshakes_seen", "", "Whether its handshakes are seen."),
+    ("handshakes_total", "kind", "Handshakes that are over: full, resumed, or why they were broken off."),
+    ("handshake_versions_total", "version", "Complete handshakes by version of TLS."),
+    ("handshake_groups_total", "group", "Complete handshakes of TLS 1.3 by group."),
+    ("resumptions_total", "outcome", "Complete handshakes in which the client offered a session."),
+    ("connections_total", "", "Connections that clients began to open."),
+    ("traffic_bytes_total", "direction", "Bytes of TCP, of connections that have ended."),
+];
+
+/// Values by their label.
+type Values = Vec<(String, f64)>;
+
+impl Totals {
+    /// In the order of [`METRICS`].
+    fn values(&self) -> [Values; METRICS.len()] {
+        let one = |value: f64| vec![(String::new(), value)];
+        let ratio = |percent: f64| if percent.is_finite() { one(percent / 100.0) } else { Values::new() };
+        let end = |end: f64| ratio(if self.tls.has_interval() { end } else { f64::NAN });
+        let parts = Part::ALL.into_iter().map(|part| (part.name(), self.samples.of(part)));
+        let others = [("outside_tls", self.samples.server()), ("unknown", self.samples.unknown())];
+        let parts = parts.chain(others).map(|(part, count)| (part.to_owned(), seconds(count * PERIOD_NS)));
+        let [kinds, versions, groups, resumptions, connections, bytes] =
+            self.handshakes.as_ref().map_or_else(Default::default, counted);
+        [
+            parts.collect(),
+            one(seconds(self.cpu_ns)),
+            one(self.samples.lost() as f64),
+            one(self.cpus_count as f64),
+            ratio(self.tls.value),
+            end(self.tls.low),
+            end(self.tls.high),
+            vec![(self.libraries.clone(), 1.0)],
+            one(u8::from(self.handshakes.is_some()).into()),
+            kinds,
+            versions,
+            groups,
+            resumptions,
+            connections,
+            bytes,
+        ]
+    }
 }
 
-/// The text of the page.
-pub fn text(mut servers: Vec<Totals>, rest: &Rest) -> String {
+fn counted(counts: &Counts) -> [Values; 6] {
+    let named =
+        |counts: &[(&str, u64)]| counts.iter().map(|(name, count)| ((*name).to_owned(), *count as f64)).collect();
+    let (of, agreed, traffic) = (&counts.connections, &counts.agreed, &counts.traffic);
+    let refused = agreed.resumption_refused_count;
+    [
+        named(&[
+            ("full", of.full_handshakes),
+            ("resumed", of.resumed_handshakes),
+            ("refused_by_client", of.refused_by_clients),
+            ("left_by_client", of.left_by_clients),
+            ("closed_by_server", of.closed_by_servers),
+            ("without_answer", of.without_answers),
+            ("unfinished", of.unfinished_handshakes),
+        ]),
+        named(&[
+            ("1.3", agreed.tls13_handshakes),
+            ("1.2", agreed.tls12_handshakes),
+            ("older", agreed.older_handshakes),
+        ]),
+        counts.chosen_groups.iter().map(|(code, count)| (group(*code), *count as f64)).collect(),
+        named(&[("accepted", agreed.resumption_offered_count - refused), ("refused", refused)]),
+        named(&[("", counts.opened_connections)]),
+        named(&[("from_client", traffic.client_bytes), ("from_server", traffic.server_bytes)]),
+    ]
+}
+
+/// The text of the page. `rest`: servers that cannot be watched, packets that found no room, and the CPU time of this
+/// program in nanoseconds.
+pub fn text(mut servers: Vec<Totals>, rest: [u64; 3]) -> String {
     // Those of one name and port, as in containers, are told by their processes, too.
     let mut names = HashSet::new();
     for of in servers.iter_mut().filter(|of| !names.insert(of.server.clone())) {
         of.server += &format!(" (pid {})", of.pid);
     }
-    let mut families = Families { metrics: Metrics::default(), servers: &servers };
-    families.of_cpu();
-    families.of_handshakes();
-    let mut metrics = families.metrics;
+    let mut metrics = Metrics::default();
+    let all = servers.iter().map(Totals::values).collect_vec();
+    for (at, (name, label, help)) in METRICS.into_iter().enumerate() {
+        let name = format!("tlsdyno_top_{name}");
+        metrics.head(&name, if name.ends_with("_total") { "counter" } else { "gauge" }, help);
+        for (of, values) in servers.iter().zip(&all) {
+            for (text, value) in &values[at] {
+                let labels = [("server", of.server.as_str()), (label, text.as_str())];
+                metrics.sample(&name, &labels[..if label.is_empty() { 1 } else { 2 }], value);
+            }
+        }
+    }
+    waiting(&servers, &mut metrics);
+    let [unwatched, dropped, own_cpu_ns] = rest;
     for (name, kind, help, value) in [
-        ("tlsdyno_top_unwatched_servers", "gauge", "TLS servers that cannot be watched.", rest.unwatched_count as f64),
-        (
-            "tlsdyno_top_dropped_packets_total",
-            "counter",
-            "Packets of handshakes that found no room, so that counts are too low.",
-            rest.dropped_packets as f64,
-        ),
-        ("process_cpu_seconds_total", "counter", "CPU time of tlsdyno top itself.", seconds(rest.own_cpu_ns)),
+        ("tlsdyno_top_unwatched_servers", "gauge", "TLS servers that cannot be watched.", unwatched as f64),
+        ("tlsdyno_top_dropped_packets_total", "counter", "Packets that are missing in the counts.", dropped as f64),
+        ("process_cpu_seconds_total", "counter", "CPU time of tlsdyno top itself.", seconds(own_cpu_ns)),
     ] {
         metrics.head(name, kind, help);
         metrics.sample::<&str>(name, &[], value);
@@ -122,125 +200,24 @@ pub fn text(mut servers: Vec<Totals>, rest: &Rest) -> String {
     metrics.text()
 }
 
+/// What clients waited, as a histogram.
+fn waiting(servers: &[Totals], metrics: &mut Metrics) {
+    let name = "tlsdyno_top_hello_to_answer_seconds";
+    metrics.head(name, "histogram", "From the complete ClientHello to the ServerHello.");
+    for of in servers {
+        let Some(counts) = &of.handshakes else { continue };
+        let (waited, server) = (&counts.hello_to_answer_ns, ("server", of.server.as_str()));
+        let within = BUCKETS.map(|le| (le.to_string(), waited.count_between(0, (le * 1e9) as u64)));
+        for (le, count) in within.into_iter().chain([("+Inf".to_owned(), waited.len())]) {
+            metrics.sample(&format!("{name}_bucket"), &[server, ("le", le.as_str())], count);
+        }
+        metrics.sample(&format!("{name}_sum"), &[server], waited.mean() * waited.len() as f64 / 1e9);
+        metrics.sample(&format!("{name}_count"), &[server], waited.len());
+    }
+}
+
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
-}
-
-/// Metrics that each server has.
-struct Families<'t> {
-    metrics: Metrics,
-    servers: &'t [Totals],
-}
-
-impl Families<'_> {
-    /// A metric with one sample of each server.
-    fn add(&mut self, name: &str, kind: &str, help: &str, value: impl Fn(&Totals) -> Option<f64>) {
-        self.add_each(name, kind, "", help, |of| value(of).map(|value| (String::new(), value)).into_iter().collect());
-    }
-
-    /// A metric with a sample for each of several values of a label.
-    fn add_each<V>(&mut self, name: &str, kind: &str, label: &str, help: &str, values: V)
-    where
-        V: Fn(&Totals) -> Vec<(String, f64)>,
-    {
-        let name = format!("tlsdyno_top_{name}");
-        self.metrics.head(&name, kind, help);
-        for of in self.servers {
-            for (text, value) in values(of) {
-                let labels = [("server", of.server.as_str()), (label, text.as_str())];
-                self.metrics.sample(&name, &labels[..if label.is_empty() { 1 } else { 2 }], value);
-            }
-        }
-    }
-
-    fn of_cpu(&mut self) {
-        let help = "CPU time by part, from samples: parts of TLS, what is outside of TLS, and what is unknown.";
-        self.add_each("cpu_seconds_total", "counter", "part", help, |of| {
-            let parts = Part::ALL.into_iter().map(|part| (part.name(), of.samples.of(part)));
-            let others = [("outside_tls", of.samples.server()), ("unknown", of.samples.unknown())];
-            parts.chain(others).map(|(part, count)| (part.to_owned(), seconds(count * PERIOD_NS))).collect()
-        });
-        let help = "CPU time of its processes, from the kernel's clocks.";
-        self.add("process_cpu_seconds_total", "counter", help, |of| Some(seconds(of.cpu_ns)));
-        self.add("lost_samples_total", "counter", "Samples that found no room and are in no part.", |of| {
-            Some(of.samples.lost() as f64)
-        });
-        self.add("cpus", "gauge", "CPUs that it may run on.", |of| Some(of.cpus_count as f64));
-        let help = "Share of TLS in its CPU time in the last minute.";
-        self.add("tls_cpu_ratio", "gauge", help, |of| of.tls.is_known().then_some(of.tls.value / 100.0));
-        let help = "Lower end of the 95 % interval of that share.";
-        self.add("tls_cpu_low_ratio", "gauge", help, |of| of.tls.has_interval().then_some(of.tls.low / 100.0));
-        let help = "Upper end of the 95 % interval of that share.";
-        self.add("tls_cpu_high_ratio", "gauge", help, |of| of.tls.has_interval().then_some(of.tls.high / 100.0));
-        self.add_each("server_info", "gauge", "libraries", "The TLS libraries of a server; always 1.", |of| {
-            vec![(of.libraries.clone(), 1.0)]
-        });
-    }
-
-    fn of_handshakes(&mut self) {
-        let help = "Whether its handshakes are seen.";
-        self.add("handshakes_seen", "gauge", help, |of| Some(f64::from(u8::from(of.handshakes.is_some()))));
-        let mut each = |name: &str, label: &str, help: &str, of: fn(&Counts) -> Vec<(String, u64)>| {
-            self.add_each(name, "counter", label, help, |totals| {
-                let counts = totals.handshakes.iter().flat_map(of);
-                counts.map(|(text, count)| (text, count as f64)).collect()
-            });
-        };
-        let help = "Handshakes that are over: full, resumed, or why they were broken off.";
-        each("handshakes_total", "kind", help, |counts| {
-            let of = &counts.connections;
-            named([
-                ("full", of.full_handshakes),
-                ("resumed", of.resumed_handshakes),
-                ("refused_by_client", of.refused_by_clients),
-                ("left_by_client", of.left_by_clients),
-                ("closed_by_server", of.closed_by_servers),
-                ("without_answer", of.without_answers),
-                ("unfinished", of.unfinished_handshakes),
-            ])
-        });
-        each("handshake_versions_total", "version", "Complete handshakes by version of TLS.", |counts| {
-            let of = &counts.agreed;
-            named([("1.3", of.tls13_handshakes), ("1.2", of.tls12_handshakes), ("older", of.older_handshakes)])
-        });
-        each("handshake_groups_total", "group", "Complete handshakes of TLS 1.3 by group.", |counts| {
-            counts.chosen_groups.iter().map(|(code, count)| (group(*code), *count)).collect()
-        });
-        let help = "Complete handshakes in which the client offered a session, by what became of it.";
-        each("resumptions_total", "outcome", help, |counts| {
-            let of = &counts.agreed;
-            let refused = of.resumption_refused_count;
-            named([("accepted", of.resumption_offered_count - refused), ("refused", refused)])
-        });
-        each("connections_total", "", "Connections that clients began to open.", |counts| {
-            named([("", counts.opened_connections)])
-        });
-        let help = "Bytes of TCP, of connections that have ended.";
-        each("traffic_bytes_total", "direction", help, |counts| {
-            named([("from_client", counts.traffic.client_bytes), ("from_server", counts.traffic.server_bytes)])
-        });
-        self.of_waiting();
-    }
-
-    /// What clients waited, as a histogram.
-    fn of_waiting(&mut self) {
-        let name = "tlsdyno_top_hello_to_answer_seconds";
-        self.metrics.head(name, "histogram", "From the complete ClientHello to the ServerHello.");
-        for of in self.servers {
-            let Some(counts) = &of.handshakes else { continue };
-            let (waited, server) = (&counts.hello_to_answer_ns, ("server", of.server.as_str()));
-            let within = BUCKETS.map(|le| (le.to_string(), waited.count_between(0, (le * 1e9) as u64)));
-            for (le, count) in within.into_iter().chain([("+Inf".to_owned(), waited.len())]) {
-                self.metrics.sample(&format!("{name}_bucket"), &[server, ("le", le.as_str())], count);
-            }
-            self.metrics.sample(&format!("{name}_sum"), &[server], waited.mean() * waited.len() as f64 / 1e9);
-            self.metrics.sample(&format!("{name}_count"), &[server], waited.len());
-        }
-    }
-}
-
-fn named<const N: usize>(counts: [(&str, u64); N]) -> Vec<(String, u64)> {
-    counts.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
 #[cfg(test)]
@@ -264,7 +241,7 @@ mod tests {
     }
 
     fn served(servers: Vec<Totals>) -> String {
-        text(servers, &Rest { unwatched_count: 0, dropped_packets: 3, own_cpu_ns: 20_000_000 })
+        text(servers, [0, 3, 20_000_000])
     }
 
     fn counts() -> Counts {

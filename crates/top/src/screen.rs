@@ -1,15 +1,22 @@
-//! What `tlsdyno top` shows: plain lines, which a terminal draws anew.
+//! What `tlsdyno top` shows: plain lines, or a whole screen on a terminal.
+
+mod draw;
+mod full;
+mod history;
+mod view;
 
 use std::collections::BTreeSet;
-use std::io::{IsTerminal, stdout};
+use std::io::stdout;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use itertools::Itertools as _;
 use rustix::termios::tcgetwinsize;
 use tlsdyno_base::foreign::visible;
-use tlsdyno_base::units::{format_of, format_percent, format_short, format_tenths};
+use tlsdyno_base::units::{format_of, format_percent, format_quantity, format_short, format_tenths};
 
+pub use self::full::Full;
+use self::view::Shown;
 use crate::kinds::Passed;
 use crate::part::Part;
 use crate::server::{Seen, Server};
@@ -25,52 +32,23 @@ const SHOWN: f64 = 0.05;
 /// A larger part of lost or unknown samples is told.
 const TOLD: f64 = 0.01;
 
-/// What makes text bold, and no longer (ECMA-48: SGR).
-const BOLD: &str = "\x1b[1m";
-const NORMAL: &str = "\x1b[0m";
-
-/// What standard output is.
-pub struct Screen {
-    /// The lines before are written over.
-    redraws: bool,
-    bold: bool,
+/// What plain lines are written for.
+pub struct Lines {
     columns: usize,
-    /// Lines that stand there.
-    drawn: usize,
 }
 
-impl Screen {
-    /// `NO_COLOR` (no-color.org) and `TERM=dumb` make it plain.
-    pub fn of_stdout() -> Screen {
-        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_terminal = stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+impl Lines {
+    /// Standard output.
+    pub fn of_stdout() -> Lines {
         let size = tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
-        let columns = size.filter(|_| is_terminal).unwrap_or(COLUMNS);
-        Screen { redraws: is_terminal, bold: is_terminal && !set("NO_COLOR"), columns, drawn: 0 }
-    }
-
-    /// Lines in place of those that were drawn before.
-    pub fn drawn(&mut self, lines: &[String]) -> String {
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        if !self.redraws {
-            return text;
-        }
-        // Long lines go on in the next.
-        let rows = lines.iter().map(|line| visible_length(line).div_ceil(self.columns).max(1)).sum();
-        let before = std::mem::replace(&mut self.drawn, rows);
-        // Up to the first of them, and all below is cleared (ECMA-48: CUU, ED).
-        if before > 0 { format!("\x1b[{before}A\x1b[J{text}") } else { text }
+        Lines { columns: size.unwrap_or(COLUMNS) }
     }
 
     /// A server opened: what it uses, each part of TLS, and the handshakes that passed.
     pub fn opened(&self, server: &Server, seen: &Seen, passed: &Result<(Passed, WhatIfs), String>) -> Vec<String> {
-        let mut lines = vec![self.bold(&format!("{}   {}", titled(server), used(seen)))];
+        let mut lines = vec![format!("{}   {}", titled(server), used(seen))];
         lines.extend(self.wrapped(&share(seen), &parts(seen)));
-        lines.extend(reservations(seen));
-        match passed {
-            Ok((passed, what_ifs)) => lines.extend(passed.lines().into_iter().chain(what_ifs.lines())),
-            Err(why) => lines.push(format!("its handshakes are not seen: {}", visible(why))),
-        }
+        lines.extend(more(seen, passed));
         lines
     }
 
@@ -79,11 +57,7 @@ impl Screen {
         let largest = Part::ALL.into_iter().max_by_key(|part| seen.shares.counts.of(*part));
         let largest = largest.filter(|part| seen.shares.counts.of(*part) > 0 && seen.shares.tls().has_interval());
         let largest = largest.map(|part| format!(", {}", of_part(seen, part))).unwrap_or_default();
-        format!("{}   {}   {}{largest}", self.bold(&titled(server)), used(seen), share(seen))
-    }
-
-    fn bold(&self, text: &str) -> String {
-        if self.bold { format!("{BOLD}{text}{NORMAL}") } else { text.to_owned() }
+        format!("{}   {}   {}{largest}", titled(server), used(seen), share(seen))
     }
 
     /// What is shown of each part behind `begin`, in as many lines as it needs.
@@ -104,9 +78,36 @@ impl Screen {
     }
 }
 
-/// Characters of a line, without what makes it bold.
-fn visible_length(line: &str) -> usize {
-    [BOLD, NORMAL].iter().fold(line.to_owned(), |line, code| line.replace(code, "")).chars().count()
+/// What a screen shows of a server.
+pub fn shown(server: &Server, seen: &Seen, passed: &Result<(Passed, WhatIfs), String>) -> Shown {
+    let (tls, counts) = (seen.shares.tls(), &seen.shares.counts);
+    let short = match tls.has_interval() {
+        true => tls.with_interval(format_tenths),
+        false => if counts.total() == 0 { "idle" } else { "undecided" }.to_owned(),
+    };
+    let part = |part: Part| {
+        let share = seen.shares.part(part);
+        (part.title(), [share.value, share.low, share.high])
+    };
+    let rate = passed.as_ref().map_or("not seen".to_owned(), |(passed, _)| format_quantity(passed.connections_per_s()));
+    Shown {
+        root: server.root,
+        title: titled(server),
+        cells: [format!("{} of {}", cpus(seen), seen.cpus_count), short, rate],
+        share: format!("{} · {}", used(seen), share(seen)),
+        parts: shown_parts(seen).map(part).collect(),
+        lines: more(seen, passed),
+    }
+}
+
+/// What there is to say of a server beside its share.
+fn more(seen: &Seen, passed: &Result<(Passed, WhatIfs), String>) -> Vec<String> {
+    let mut lines = reservations(seen);
+    match passed {
+        Ok((passed, what_ifs)) => lines.extend(passed.lines().into_iter().chain(what_ifs.lines())),
+        Err(why) => lines.push(format!("its handshakes are not seen: {}", visible(why))),
+    }
+    lines
 }
 
 /// `nginx :443 (pid 812, OpenSSL 3.0.17)`.
@@ -125,8 +126,11 @@ pub fn ports(addresses: &BTreeSet<SocketAddr>) -> String {
 }
 
 fn used(seen: &Seen) -> String {
-    let used = seen.cpu_ns as f64 / (seen.elapsed.as_nanos() as f64).max(1.0);
-    format!("{} of {}", format_short(used), format_of(seen.cpus_count as f64, "CPU"))
+    format!("{} of {}", cpus(seen), format_of(seen.cpus_count as f64, "CPU"))
+}
+
+fn cpus(seen: &Seen) -> String {
+    format_short(seen.cpu_ns as f64 / (seen.elapsed.as_nanos() as f64).max(1.0))
 }
 
 fn share(seen: &Seen) -> String {
@@ -145,11 +149,15 @@ fn share(seen: &Seen) -> String {
 }
 
 fn parts(seen: &Seen) -> Vec<String> {
-    let is_shown = |part: &Part| {
+    shown_parts(seen).map(|part| of_part(seen, part)).collect()
+}
+
+fn shown_parts(seen: &Seen) -> impl Iterator<Item = Part> {
+    let is_shown = move |part: &Part| {
         let share = seen.shares.part(*part);
         share.has_interval() && share.value >= SHOWN
     };
-    Part::ALL.into_iter().filter(is_shown).map(|part| of_part(seen, part)).collect()
+    Part::ALL.into_iter().filter(is_shown)
 }
 
 fn of_part(seen: &Seen, part: Part) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ratatui::style::{Style, Stylize};
+use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Block, BorderType, Padding};
 

@@ -13,6 +13,7 @@ use tlsdyno::model::{CertificateKind, ServerName};
 use tlsdyno::servers::{Instance, ServerTls, certificates};
 use tlsdyno_tls::Version;
 
+use crate::load::screen::Session;
 use crate::machines::TLSDYNO;
 use crate::machines::far::{Network, inside};
 use crate::place::{self, Place};
@@ -238,6 +239,28 @@ fn metrics_are_served_until_it_is_told_to_end() {
     let refused = place.run(&["top", "--prometheus", "0.0.0.0:0"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--beyond-loopback"));
+}
+
+#[test]
+fn a_terminal_shows_a_screen_that_keys_and_sizes_change() {
+    let place = Place::new();
+    let server = started(&place, ServerName::Nginx);
+    let mut session = Session::of(&["top", "--listen", &server.address().to_string()], &[("NO_COLOR", "1")]);
+    let is_opened = |shown: &str| shown.contains("Esc back") && shown.contains(" TLS %, last hour ");
+    let is_list = |shown: &str| shown.contains("Enter opens") && shown.contains("▸1  nginx :");
+    session.wait_for("opened server", is_opened);
+    session.far.write_all(b"\x1b").unwrap();
+    session.wait_for("list", is_list);
+    session.far.write_all(b"\n").unwrap();
+    session.wait_for("the server again", is_opened);
+    session.resize(12, 50);
+    session.wait_for("small screen", |shown| shown.contains("Esc back") && !shown.contains("last hour"));
+    session.far.write_all(b"\x1b1q").unwrap();
+    let last = session.wait_for("answer", |shown| shown.contains("own use") && !shown.contains("q ends"));
+    assert!(last.contains("nginx :"), "{last}");
+    assert_eq!(session.child.wait().unwrap().code(), Some(0));
+    assert!(session.is_given_back());
+    assert!(!String::from_utf8_lossy(&session.seen).contains("\x1b[38;"), "NO_COLOR is set");
 }
 
 /// As of a server in a container.

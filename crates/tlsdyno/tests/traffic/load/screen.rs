@@ -42,25 +42,28 @@ impl Drop for Site {
     }
 }
 
-/// A terminal with a `tlsdyno load` in it.
-struct Session {
-    far: Pty,
+/// A terminal with tlsdyno in it.
+pub struct Session {
+    pub far: Pty,
     near: Pts,
     /// The terminal's, before anything ran in it.
     settings_before: String,
-    child: Child,
+    pub child: Child,
     emulator: vt100::Parser,
-    seen: Vec<u8>,
+    pub seen: Vec<u8>,
 }
 
 impl Session {
     fn load(site: &Site, more: &[&str], environment: &[(&str, &str)]) -> Session {
+        Session::of(&[&["load", &site.url, "-k", "--reuse", "50%"], more].concat(), environment)
+    }
+
+    pub fn of(arguments: &[&str], environment: &[(&str, &str)]) -> Session {
         let (far, near) = pty_process::blocking::open().unwrap();
         far.resize(Size::new(26, 90)).unwrap();
         let settings_before = settings(&near);
         let mut command = TerminalCommand::new(env!("CARGO_BIN_EXE_tlsdyno"))
-            .args(["load", &site.url, "-k", "--reuse", "50%"])
-            .args(more)
+            .args(arguments)
             .env_remove("NO_COLOR")
             .env("TERM", "xterm-256color")
             .envs(environment.iter().copied());
@@ -69,7 +72,7 @@ impl Session {
     }
 
     /// Reads until the terminal shows what is waited for.
-    fn wait_for(&mut self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
+    pub fn wait_for(&mut self, what: &str, is_shown: impl Fn(&str) -> bool) -> String {
         loop {
             let shown = self.emulator.screen().contents();
             if is_shown(&shown) {
@@ -86,9 +89,14 @@ impl Session {
         }
     }
 
-    fn resize(&mut self, rows: u16, columns: u16) {
+    pub fn resize(&mut self, rows: u16, columns: u16) {
         self.emulator.screen_mut().set_size(rows, columns);
         self.far.resize(Size::new(rows, columns)).unwrap();
+    }
+
+    /// The terminal is as it was before.
+    pub fn is_given_back(&self) -> bool {
+        settings(&self.near) == self.settings_before && !self.emulator.screen().hide_cursor()
     }
 
     fn signal(&self, signal: Signal) {
@@ -120,8 +128,7 @@ fn ends_as_asked(site: &Site, end: impl FnOnce(&mut Session)) {
     let result = session.wait_for("result", is_result);
     assert!(result.contains("hits") && !result.contains("q ends it"), "{result}");
     assert_eq!(session.child.wait().unwrap().code(), Some(130));
-    assert_eq!(settings(&session.near), session.settings_before);
-    assert!(!session.emulator.screen().hide_cursor());
+    assert!(session.is_given_back());
 }
 
 #[test]
