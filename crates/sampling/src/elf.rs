@@ -12,7 +12,7 @@ use object::{
     Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SegmentFlags, SymbolKind,
 };
 
-use super::calls;
+use super::{calls, go};
 
 /// The functions of a library, by address in the file.
 #[derive(Debug, Default)]
@@ -37,6 +37,13 @@ impl Symbols {
             && let Ok(file) = object::File::parse(&*debug)
         {
             add(&mut symbols, &file);
+        }
+        if file.symbol_table().is_none()
+            && let Some(table) = file.section_by_name(OF_GO).and_then(|section| section.data().ok())
+        {
+            let code = file.section_by_name(".text").map_or(0, |section| section.address());
+            let functions = go::functions(table, file.entry(), code).unwrap_or_default();
+            symbols.extend(functions.into_iter().map(|(at, name)| Symbol { start: at.start, end: at.end, name }));
         }
         Symbols::sorted(symbols)
     }

@@ -12,6 +12,8 @@ mod calls;
 #[cfg(feature = "sampling")]
 mod elf;
 #[cfg(feature = "sampling")]
+mod go;
+#[cfg(feature = "sampling")]
 mod sampler;
 #[cfg(feature = "sampling")]
 mod space;

@@ -6,6 +6,7 @@ mod confined;
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -328,20 +329,33 @@ fn what_cannot_be_watched_is_refused_in_a_sentence() {
     assert!(String::from_utf8_lossy(&place.run(&["top", "--once", "10ms"]).stderr).contains("a second at least"));
 }
 
+/// A program of Go's has a table of its functions for itself, too, which stripping leaves there.
 #[test]
-fn a_program_without_a_symbol_table_is_refused() {
+fn a_stripped_program_is_told_by_its_own_table_or_refused() {
     let place = Place::new();
-    let stripped = place.path().join("stripped");
-    fs::copy(go_server::program(), &stripped).unwrap();
-    assert!(Command::new("strip").arg(&stripped).status().unwrap().success());
+    let [stripped, nameless] = ["stripped", "nameless"].map(|name| place.path().join(name));
+    let run = |program: &mut Command| assert!(program.status().unwrap().success());
+    run(Command::new("strip").arg("-o").args([stripped.as_path(), go_server::program()]));
+    run(Command::new("objcopy").args(["--rename-section", ".gopclntab=.other"]).args([&stripped, &nameless]));
     let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
-    let mut server = Command::new(&stripped);
-    server.arg("-certificate").arg(&files.chain).arg("-key").arg(&files.key);
-    server.arg("-object").arg(place.docroot().join("hello.txt"));
-    let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
-    let mut address = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
-    let output = place.run(&["top", "--once", "1s", "--listen", address.trim()]);
+    let start = |program: &Path| {
+        let mut server = Command::new(program);
+        server.stderr(Stdio::null());
+        server.arg("-certificate").arg(&files.chain).arg("-key").arg(&files.key);
+        server.arg("-object").arg(place.docroot().join("hello.txt"));
+        let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut address).unwrap();
+        (server, address.trim().parse::<SocketAddr>().unwrap())
+    };
+    let (mut server, at) = start(&stripped);
+    let is_told = |seen: &Value| has_interval(seen) && part(seen, "signature")["samples_count"].as_u64() > Some(0);
+    let seen = place::given_time(3, |seconds| loaded(&place, at, seconds, "0%"), is_told);
+    server.kill().unwrap();
+    server.wait().unwrap();
+    check(&seen);
+    let (mut server, at) = start(&nameless);
+    let output = place.run(&["top", "--once", "1s", "--listen", &at.to_string()]);
     server.kill().unwrap();
     server.wait().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

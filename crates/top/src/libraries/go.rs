@@ -1,4 +1,4 @@
-//! Go's crypto/tls: by the program's symbol table, which `go build` leaves in it unless it is told otherwise.
+//! Go's crypto/tls: by the program's symbol table, or the table of functions that Go's runtime has for itself.
 
 use super::{Library, rule};
 use crate::part::Part;

@@ -1,5 +1,9 @@
 // Put into a package of Go's: work in it, and its CPU time. The environment says how many loops it is in PACKAGE.
-var burnLoops, _ = strconv.Atoi(syscall.Getenv("BURN_PACKAGE"))
+var burnLoops = func() int {
+	text, _ := syscall.Getenv("BURN_PACKAGE")
+	loops, _ := strconv.Atoi(text)
+	return loops
+}()
 var BurntNs, BurntTimes atomic.Int64
 var burnt int
 
