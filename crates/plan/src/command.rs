@@ -37,6 +37,7 @@ const MACHINES_MOST: i64 = 1_000_000;
   tlsdyno plan --from last --rate 2000 --reuse 70
   tlsdyno plan --from 3fd1 77ab --rate 2000 --reuse 70 --servers 2 --proxies 0,1,2 --markdown
   tlsdyno plan --from last --trace access.log --what-if 'p-256, shared ticket keys, keep-alive 60s'
+  tlsdyno plan --from last --watched site.json --requests-per-connection 3
   tlsdyno plan --from last --rate 2000 --reuse 70 --servers 4 --storm restart,deploy --price 0.04")]
 pub struct Args {
     /// Records that tell costs: ids as in `tlsdyno list`, `last`, or files. Behind a `@`, which of its configurations
@@ -55,8 +56,13 @@ pub struct Args {
     /// Your traffic: an access log in common or combined format, plain or gzip
     #[arg(long, value_name = "FILE", help_heading = "Your site")]
     trace: Option<PathBuf>,
-    /// Requests a second [default: the log's busiest minute]
-    #[arg(long, value_name = "N", value_parser = rate, required_unless_present = "trace", help_heading = "Your site")]
+    /// Your traffic as it is now: what `tlsdyno top --listen :443 --once 60s --json` wrote. It does not tell requests
+    #[arg(long, value_name = "FILE", conflicts_with = "trace", requires = "requests_per_connection")]
+    #[arg(help_heading = "Your site")]
+    watched: Option<PathBuf>,
+    /// Requests a second [default: the log's busiest minute, or as watched]
+    #[arg(long, value_name = "N", value_parser = rate, help_heading = "Your site")]
+    #[arg(required_unless_present_any = ["trace", "watched"])]
     rate: Option<f64>,
     /// Connections that offer a session again, per cent [default: as in the log, or 0]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Your site")]
@@ -102,7 +108,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Exit> {
-    let traffic = args.trace.as_deref().map(|path| Traffic::of(path, None)).transpose().or_fault(Fault::Input)?;
+    let traffic = match (&args.trace, &args.watched) {
+        (Some(path), _) => Some(Traffic::of(path, None)),
+        (None, path) => path.as_ref().map(|path| Traffic::watched(path, args.requests_per_connection.unwrap_or(1.0))),
+    };
+    let traffic = traffic.transpose().or_fault(Fault::Input)?;
     let site = site(args, traffic.as_ref())?;
     let changes = what_if::find(&args.what_if).or_fault(Fault::Usage)?;
     let sources = sources(args).or_fault(Fault::Input)?;
@@ -116,7 +126,7 @@ pub fn run(args: &Args) -> Result<Exit> {
         "these records do not tell the cost of a {}",
         missing.join("; nor of a ")
     );
-    let said = traffic.iter().map(Traffic::sentence).collect();
+    let said = traffic.iter().map(|of| of.sentence.clone()).collect();
     let mut plan = Plan { missing: &missing, said, ..Plan::of(&site, &costs, &predictions) };
     if let Some(base) = plan.answered().filter(|_| !changes.is_empty()) {
         plan.add_what_ifs(&alternatives(args, (&site, &costs), &changes, base.machines));
@@ -128,7 +138,8 @@ pub fn run(args: &Args) -> Result<Exit> {
         plan.more.push(check::section(&checked));
         plan.json.push(("check", serde_json::to_value(&checked)?));
     }
-    if let (Some(traffic), Some(machines)) = (&traffic, plan.answered().map(|of| of.machines)) {
+    let of_log = traffic.as_ref().filter(|of| !of.lifetimes.is_empty());
+    if let (Some(traffic), Some(machines)) = (of_log, plan.answered().map(|of| of.machines)) {
         let named = |change: &Change| {
             let (_, costs) = change.made(&site, &costs, None).ok().filter(|(of, _)| *of == site)?;
             Some((format!(" with {}", change.name), costs))
@@ -225,7 +236,7 @@ fn site(args: &Args, traffic: Option<&Traffic>) -> Result<Site> {
             .map(|percent| percent / 100.0)
             .or(of_log(|of| of.reuse_fraction))
             .unwrap_or_default(),
-        kilobytes: args.bytes.map(|bytes| bytes / 1e3).or(of_log(|of| of.kilobytes)),
+        kilobytes: args.bytes.map(|bytes| bytes / 1e3).or(traffic.and_then(|of| of.kilobytes)),
         cpus: args.cpus,
         policy: args.policy,
         shares_keys: args.shared_keys,
