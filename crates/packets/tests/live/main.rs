@@ -138,6 +138,19 @@ fn a_cable_counts_as_the_server_does_with_and_without_offloads() {
     }
 }
 
+/// What is lost before the capture comes once, later and out of order; what is lost behind it comes twice.
+#[test]
+fn a_cable_that_loses_packets_counts_as_the_server_does() {
+    for offloads in ["on", "off"] {
+        let Some(network) = Network::new(offloads, 1500) else { return };
+        if !network.loses_one_in(40) {
+            println!("no nft: not tried");
+            return;
+        }
+        compare(&network.near(), &network.far(), network::ADDRESS);
+    }
+}
+
 /// rustls, which chooses a hybrid. A ServerHello has more bytes than a frame here, as that of the largest hybrid has on
 /// any cable: without offloads its end does not pass the filter.
 #[test]

@@ -36,6 +36,22 @@ impl Network {
         Some(network)
     }
 
+    /// From now on one packet of so many is lost, in each direction, behind the capture at the near end and before it,
+    /// by chance. Whether that can be: it takes the program nft.
+    pub fn loses_one_in(&self, packets: u32) -> bool {
+        let rule = |hook: &str| {
+            format!(
+                "add chain ip lossy {hook} {{ type filter hook {hook} priority 0; }}\n\
+                 add rule ip lossy {hook} meta iifname != lo meta oifname != lo numgen random mod {packets} 0 drop\n"
+            )
+        };
+        let script = format!("add table ip lossy\n{}{}", rule("input"), rule("output"));
+        [&self.near, &self.far].into_iter().all(|end| {
+            let nft = Command::new("ip").args(["netns", "exec", end, "nft", &script]).output();
+            nft.is_ok_and(|output| output.status.success())
+        })
+    }
+
     pub fn near(&self) -> Namespace {
         namespace(&self.near)
     }

@@ -75,6 +75,25 @@ fn a_file_comes_to_the_same_counts() {
     assert_eq!((found.offered, found.refused), (sum(|of| of.offered), sum(|of| of.refused)));
 }
 
+/// So that 20,000 handshakes a second are read faster than they come, many times over.
+#[test]
+#[ignore = "tells the pace of a release build: cargo test --release -p tlsdyno-packets -- --ignored --nocapture"]
+fn a_file_is_read_at_this_pace() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("packets.pcap");
+    let all = all_packets();
+    write(&path, &all);
+    let (mut watch, mut packets, mut hellos, began) = (watch(), 0, 0, std::time::Instant::now());
+    while began.elapsed().as_secs() < 3 {
+        read(&path, |packet| watch.take(packet));
+        packets += all.len();
+        hellos += watch.take_counts().iter().map(|counts| counts.offers.hellos).sum::<u64>();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{:.0} packets/s, {:.0} hellos/s", packets as f64 / seconds, hellos as f64 / seconds);
+    assert!(hellos as f64 / seconds > 20_000.0);
+}
+
 /// tshark tells of each ServerHello what it is, as text in fields.
 #[test]
 fn tshark_counts_the_same() {

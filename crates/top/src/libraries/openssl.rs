@@ -19,7 +19,7 @@ pub const OPENSSL: Library = Library {
     beneath_functions: &[
         "EVP_", "evp_", "RSA_", "rsa_", "BN_", "bn_", "EC_", "ec_", "ECDSA_", "ecdsa_", "ECDH_", "ecdh_", "CRYPTO_",
         "OPENSSL_", "ossl_", "OSSL_", "X509_", "x509_", "ASN1_", "asn1_", "d2i_", "i2d_", "HMAC", "SHA", "RAND_",
-        "aes_", "AES_", "gcm_", "ChaCha20", "x25519_", "ERR_", "BIO_", "PKCS",
+        "aes_", "AES_", "gcm_", "ChaCha20", "x25519_", "ERR_", "BIO_", "PKCS", "kdf_", "prov_",
     ],
     rules: &[
         // The MAC of records with CBC is a signature with a MAC key (t1_enc.c of 1.1.1 and 3.0).
@@ -33,7 +33,7 @@ pub const OPENSSL: Library = Library {
         rule(Part::Certificates, CERTIFICATES),
         rule(Part::Signature, SIGNATURE),
         rule(Part::KeyAgreement, KEY_AGREEMENT),
-        rule(Part::KeyDerivation, &["EVP_KDF_", "HKDF", "tls1_PRF", "kdf_tls1_prf", "kdf_hkdf"]),
+        rule(Part::KeyDerivation, &["EVP_KDF_", "HKDF", "tls1_PRF", "kdf_", "prov_tls13_", "tls13_hkdf_"]),
         rule(Part::Sessions, SESSIONS),
         rule(Part::Encryption, ENCRYPTION),
         rule(Part::Random, &["RAND_"]),
