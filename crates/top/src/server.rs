@@ -84,10 +84,13 @@ impl Server {
     pub fn follow(&mut self, group: &Group) -> Result<()> {
         self.read();
         let is_other = self.sampler.takes_new_code() || group.root != self.root;
+        if is_other {
+            self.name = name_of(group.root);
+        }
         let found = is_other.then(|| libraries::of_processes(&group.pids).ok()).flatten();
         match found.filter(|found| !found.is_empty() && *found != self.libraries) {
             Some(found) => {
-                (self.name, self.libraries) = (name_of(group.root), found);
+                self.libraries = found;
                 self.sampler = sampler(group, &mut self.libraries)?;
             }
             None => self.sampler.follow(&group.pids).or_fault(Fault::Environment)?,
