@@ -675,7 +675,6 @@ static void exchange_vectors(void)
     exchange_vector("X25519", "X25519", 32);
     exchange_vector("EC", "P-256", 65);
     exchange_vector("EC", "P-384", 97);
-    exchange_vector("EC", "P-521", 133);
 }
 
 /* ---- key agreement, hybrids ---- */

@@ -315,11 +315,11 @@ mod tests {
         counts.connections.refused_by_clients = 10;
         counts.agreed.tls13_handshakes = 90;
         counts.agreed.resumption_refused_count = 9;
-        counts.chosen_groups = [(0x11ec, 45), (0x0019, 45)].into();
+        counts.chosen_groups = [(0x11ec, 45), (0x001e, 45)].into();
         let lines = passed(counts).lines();
         let kinds = "100 handshakes, 50.0 /s: full 40.0 % · resumed 50.0 % · broken off 10.0 % (10.0 % refused by \
                      the client)";
-        let agreed = "TLS 1.3 100.0 % · offered a session in vain 10.0 % · group 0x0019 50.0 % · X25519MLKEM768 50.0 %";
+        let agreed = "TLS 1.3 100.0 % · offered a session in vain 10.0 % · group 0x001e 50.0 % · X25519MLKEM768 50.0 %";
         assert_eq!(lines, [kinds, agreed]);
     }
 

@@ -160,7 +160,6 @@ mod tests {
             ("reuse -t 2 http://localhost/", "-t: threads"),
             ("load --qps 100 http://localhost/", "--qps: here --rate 100/s"),
             ("load -q 100 http://localhost/", "-q: here --rate 100/s"),
-            ("load --http2 https://localhost/", "--http2: tlsdyno speaks HTTP/1.1 only"),
             ("load --disable-keepalive https://localhost/", "--disable-keepalive: here --close"),
             ("load --latency-correction --rate 9 http://localhost/", "--latency-correction: always on with --rate"),
             ("load --cacert=ca.pem https://localhost/", "--cacert: here --ca-file FILE"),
