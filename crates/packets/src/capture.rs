@@ -20,7 +20,7 @@ use crate::watch::{PATIENCE, Watch};
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Settings {
     /// Of so many clients, by address and port, one is followed: a power of two. All numbers are of those alone.
-    pub one_client_in: u32,
+    pub one_client_in_count: u32,
     /// How long either end may take for a step of a handshake before that counts as broken off.
     pub patience: Duration,
     /// Memory that the kernel shares for packets on their way here, bytes.
@@ -29,7 +29,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { one_client_in: 1, patience: PATIENCE, ring_bytes: 16 << 20 }
+        Settings { one_client_in_count: 1, patience: PATIENCE, ring_bytes: 16 << 20 }
     }
 }
 
@@ -39,7 +39,7 @@ pub struct Captured {
     /// What was counted, for each listener in the order in which they were told.
     pub listeners: Vec<Counts>,
     /// Of so many clients one was followed: all numbers are of those alone.
-    pub one_client_in: u32,
+    pub one_client_in_count: u32,
     /// Packets that were wanted.
     pub packets: u64,
     /// Those of them for which there was no room: whatever they carried is missing or broken in the counts.
@@ -60,11 +60,11 @@ pub fn open_socket(listeners: &[SocketAddr], settings: Settings) -> Result<Owned
         ports.len()
     );
     ensure!(
-        settings.one_client_in.is_power_of_two() && settings.one_client_in <= MOST_SAMPLED,
+        settings.one_client_in_count.is_power_of_two() && settings.one_client_in_count <= MOST_SAMPLED,
         "one client in {} cannot be followed; choose a power of two, at most {MOST_SAMPLED}",
-        settings.one_client_in
+        settings.one_client_in_count
     );
-    let program = filter::program(&ports, settings.one_client_in);
+    let program = filter::program(&ports, settings.one_client_in_count);
     let socket = open_packet_socket(&program, settings.ring_bytes).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => Error::new(
             ErrorKind::PermissionDenied,
@@ -93,7 +93,7 @@ pub fn open_socket(listeners: &[SocketAddr], settings: Settings) -> Result<Owned
 pub struct Capture {
     ring: PacketRing,
     watch: Watch,
-    one_client_in: u32,
+    one_client_in_count: u32,
 }
 
 impl Capture {
@@ -113,7 +113,7 @@ impl Capture {
     pub fn of(socket: OwnedFd, listeners: &[SocketAddr], settings: Settings) -> Result<Capture> {
         let ring = PacketRing::of(socket, settings.ring_bytes).context("failed to share memory for packets")?;
         let watch = Watch::new(listeners, settings.patience);
-        Ok(Capture { ring, watch, one_client_in: settings.one_client_in })
+        Ok(Capture { ring, watch, one_client_in_count: settings.one_client_in_count })
     }
 
     /// Reads what comes until then. Packets come up to a tenth of a second after they passed.
@@ -138,8 +138,8 @@ impl Capture {
     pub fn take(&mut self) -> Result<Captured> {
         let losses = self.ring.losses().context("failed to ask how many packets were lost")?;
         let listeners = self.watch.take_counts();
-        let one_client_in = self.one_client_in;
-        Ok(Captured { listeners, one_client_in, packets: losses.packets, dropped_packets: losses.dropped })
+        let one_client_in_count = self.one_client_in_count;
+        Ok(Captured { listeners, one_client_in_count, packets: losses.packets, dropped_packets: losses.dropped })
     }
 
     /// Reads what waits.

@@ -76,10 +76,10 @@ impl Traffic {
         let counts = Counts::deserialize(seen).unwrap_or_default();
         let connections = (counts.complete() + counts.broken_off()) as f64;
         let scale = seen["one_client_in_count"].as_f64().zip(seen["elapsed_ns"].as_f64()).filter(|_| connections > 0.0);
-        let Some((one_client_in, elapsed_ns)) = scale else {
+        let Some((one_client_in_count, elapsed_ns)) = scale else {
             bail!("{} tells of no handshake; {REMEDY}", path.display());
         };
-        let per_s = connections * one_client_in / (elapsed_ns / 1e9);
+        let per_s = connections * one_client_in_count / (elapsed_ns / 1e9);
         let reuse_fraction = counts.agreed.resumption_offered_count as f64 / connections;
         Ok(Traffic {
             peak_per_s: per_s * requests_per_connection,

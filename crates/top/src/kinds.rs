@@ -154,7 +154,7 @@ impl Kinds {
         let until = taken.back().map_or(*since, |(ended, _)| *ended);
         Ok(Passed {
             elapsed_ns: until.saturating_duration_since(*since).as_nanos() as u64,
-            one_client_in_count: taken.back().map_or(1, |(_, captured)| captured.one_client_in),
+            one_client_in_count: taken.back().map_or(1, |(_, captured)| captured.one_client_in_count),
             dropped_packets: taken.iter().map(|(_, captured)| captured.dropped_packets).sum(),
             counts,
         })

@@ -128,6 +128,7 @@ mod tests {
             losses: vec!["one".to_owned()],
             relayed: Some(Relayed::default()),
             kept: Some(Kept::default()),
+            http2: Some(Default::default()),
             ..Outcome::default()
         };
         let asked = Asked { network: Some(Network::default()), ..Asked::default() };
