@@ -67,8 +67,8 @@ impl Kinds {
         Kinds { networks: Vec::new(), window, sums: Sums::default() }
     }
 
-    /// Captures anew where servers listen elsewhere than before, because what was counted there is in another order, and
-    /// where nobody reads.
+    /// Captures anew where servers listen elsewhere than before, because what was counted there is in another order,
+    /// and where nobody reads.
     pub fn follow(&mut self, servers: &[Server]) {
         let mut wanted: BTreeMap<PathBuf, (u32, BTreeSet<SocketAddr>)> = BTreeMap::new();
         for server in servers.iter().filter(|server| !server.addresses.is_empty()) {
