@@ -100,7 +100,8 @@ pub fn become_reader(words: &[OsString]) -> Result<Option<Infallible>> {
     set_name(c"tlsdyno-packets")?;
     // Ctrl-C is for the parent, which asks once more.
     interrupt::flag(Exit::Interrupted as i32)?;
-    let mut stream = BufReader::new(UnixStream::from(stdout().as_fd().try_clone_to_owned()?));
+    // A byte at a time: what is behind the line is the first question already.
+    let mut stream = BufReader::with_capacity(1, UnixStream::from(stdout().as_fd().try_clone_to_owned()?));
     let mut asked = String::new();
     stream.read_line(&mut asked)?;
     let (listeners, settings): (Vec<SocketAddr>, Settings) = serde_json::from_str(&asked)?;
