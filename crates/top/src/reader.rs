@@ -14,7 +14,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::set_name;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::interrupt;
@@ -27,6 +27,8 @@ use crate::confine::confine;
 const WORD: &str = "--read-packets";
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The kernel has handed over within this time what came before.
+const GATHERED: Timespec = Timespec { tv_sec: 0, tv_nsec: 150_000_000 };
 /// Longest answer that is taken, bytes: one of some hundred listeners has less.
 const ANSWER_BYTES: u64 = 64 << 20;
 
@@ -118,6 +120,9 @@ pub fn become_reader(words: &[OsString]) -> Result<Option<Infallible>> {
             if stream.read(&mut [0])? == 0 {
                 std::process::exit(Exit::Done as i32);
             }
+            // The kernel hands packets over some at a time: those that came until now, too.
+            let _ = poll(&mut [PollFd::new(&capture, PollFlags::IN)], Some(&GATHERED));
+            capture.read_waiting();
             let mut answer = serde_json::to_vec(&capture.take()?)?;
             answer.push(b'\n');
             stream.write_all(&answer)?;
