@@ -16,29 +16,12 @@ use seccompiler::{
 /// The user and the group that own nothing, as root: the kernel's overflow ids (user_namespaces(7)).
 const NOBODY: u32 = 65_534;
 /// What reading packets and answering takes: waiting, streams, memory, the clock, and the process's end.
+#[rustfmt::skip]
 const ALLOWED: &[libc::c_long] = &[
-    libc::SYS_ppoll,
-    libc::SYS_read,
-    libc::SYS_recvfrom,
-    libc::SYS_write,
-    libc::SYS_sendto,
-    libc::SYS_getsockopt,
-    libc::SYS_clock_gettime,
-    libc::SYS_brk,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
-    libc::SYS_futex,
-    libc::SYS_getrandom,
-    libc::SYS_restart_syscall,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_sigaltstack,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_tgkill,
-    libc::SYS_close,
-    libc::SYS_exit,
+    libc::SYS_ppoll, libc::SYS_read, libc::SYS_recvfrom, libc::SYS_write, libc::SYS_sendto, libc::SYS_getsockopt,
+    libc::SYS_clock_gettime, libc::SYS_brk, libc::SYS_munmap, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_futex,
+    libc::SYS_getrandom, libc::SYS_restart_syscall, libc::SYS_rt_sigreturn, libc::SYS_rt_sigprocmask,
+    libc::SYS_sigaltstack, libc::SYS_getpid, libc::SYS_gettid, libc::SYS_tgkill, libc::SYS_close, libc::SYS_exit,
     libc::SYS_exit_group,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
@@ -52,13 +35,12 @@ const ALLOWED: &[libc::c_long] = &[
 pub fn confine() -> Result<()> {
     if geteuid().is_root() {
         let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
-        let left = set_thread_groups(&[])
-            .and_then(|()| set_thread_res_gid(group, group, group))
-            .and_then(|()| set_thread_res_uid(user, user, user));
-        match left {
+        let groups = set_thread_groups(&[]);
+        for left in [groups, set_thread_res_gid(group, group, group), set_thread_res_uid(user, user, user)] {
             // Root of a user namespace that has no other user is nobody outside.
-            Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
-            Err(error) => return Err(error).context("failed to become the user nobody"),
+            if !matches!(left, Ok(()) | Err(Errno::INVAL | Errno::PERM)) {
+                left.context("failed to become the user nobody")?;
+            }
         }
     }
     let none = CapabilitySet::empty();

@@ -25,6 +25,8 @@ use crate::confine::confine;
 
 /// The only argument of the process.
 const WORD: &str = "--read-packets";
+/// Packets gather for so long, 100 ms: their ring has room for much more.
+const GATHERS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The kernel has handed over within this time what came before.
@@ -114,6 +116,10 @@ pub fn become_reader(words: &[OsString]) -> Result<Option<Infallible>> {
         let mut ready = [PollFd::new(&stream, PollFlags::IN), PollFd::new(&capture, PollFlags::IN)];
         // A signal says nothing to it.
         let _ = poll(&mut ready, None);
+        if ready[0].revents().is_empty() {
+            // What comes meanwhile is read at once with it.
+            let _ = poll(&mut ready[..1], Some(&GATHERS));
+        }
         let is_asked = !ready[0].revents().is_empty();
         capture.read_waiting();
         if is_asked {
