@@ -25,11 +25,13 @@ pub struct Settings {
     pub patience: Duration,
     /// Memory that the kernel shares for packets on their way here, bytes.
     pub ring_bytes: usize,
+    /// Names of servers that clients ask for are counted.
+    pub keeps_names: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { one_client_in_count: 1, patience: PATIENCE, ring_bytes: 16 << 20 }
+        Settings { one_client_in_count: 1, patience: PATIENCE, ring_bytes: 16 << 20, keeps_names: false }
     }
 }
 
@@ -112,7 +114,8 @@ impl Capture {
     /// There is no memory for it.
     pub fn of(socket: OwnedFd, listeners: &[SocketAddr], settings: Settings) -> Result<Capture> {
         let ring = PacketRing::of(socket, settings.ring_bytes).context("failed to share memory for packets")?;
-        let watch = Watch::new(listeners, settings.patience);
+        let mut watch = Watch::new(listeners, settings.patience);
+        watch.keeps_names = settings.keeps_names;
         Ok(Capture { ring, watch, one_client_in_count: settings.one_client_in_count })
     }
 

@@ -8,6 +8,7 @@ use tlsdyno_base::histogram::{self, Percentiles};
 use tlsdyno_wire::hello::{TLS12, TLS13};
 
 use crate::handshake::{Handshake, Outcome};
+use crate::names::Names;
 
 /// Most code points of a kind that are counted apart: a client may make up any.
 const MOST_CODES: usize = 64;
@@ -128,6 +129,9 @@ pub struct Counts {
     pub chosen_groups: BTreeMap<u16, u64>,
     /// Complete handshakes by the code point of their suite (IANA's TLS Cipher Suites).
     pub chosen_suites: BTreeMap<u16, u64>,
+    /// Names that hellos ask for, if they are kept.
+    #[serde(default, rename = "names_by_hellos", skip_serializing_if = "Names::is_empty")]
+    pub names: Names,
     /// Bytes and datagrams.
     pub traffic: Traffic,
     /// Nanoseconds from the last byte of the ClientHello to the first of the ServerHello; after a HelloRetryRequest, of
@@ -163,6 +167,7 @@ impl Default for Counts {
             agreed: Agreed::default(),
             chosen_groups: BTreeMap::new(),
             chosen_suites: BTreeMap::new(),
+            names: Names::default(),
             traffic: Traffic::default(),
             hello_to_answer_ns: Histogram::new_with_bounds(low, high, 2).expect("the bounds are in order"),
         }
@@ -197,6 +202,7 @@ impl Counts {
         self.offers.add(&other.offers);
         self.agreed.add(&other.agreed);
         self.traffic.add(&other.traffic);
+        self.names.add(&other.names);
         let codes = [
             (&mut self.offered_groups, &other.offered_groups),
             (&mut self.chosen_groups, &other.chosen_groups),
@@ -230,6 +236,7 @@ impl Counts {
             ecdsa_hellos: offer.has_ecdsa.into(),
         });
         offer.groups.iter().for_each(|group| count_code(&mut self.offered_groups, *group, 1));
+        offer.name.iter().for_each(|name| self.names.count(name, 1));
         let is_resumed = outcome == Outcome::Resumed;
         let (Some(answer), true) = (&handshake.answer, is_resumed || outcome == Outcome::Full) else {
             return;

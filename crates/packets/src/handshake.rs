@@ -85,11 +85,12 @@ pub struct Handshake {
     changed_at: u32,
     /// Protected records of the client after the answer, none of which was its Finished for certain.
     other_records: u32,
+    keeps_name: bool,
 }
 
 impl Handshake {
-    /// `firsts`: sequence numbers of the first bytes of both ends.
-    pub fn new(firsts: [u32; 2]) -> Handshake {
+    /// `firsts`: sequence numbers of the first bytes of both ends. `keeps_name`: what server the client asks for.
+    pub fn new(firsts: [u32; 2], keeps_name: bool) -> Handshake {
         Handshake {
             directions: firsts.map(Direction::new),
             beginning: Some(Vec::new()),
@@ -102,6 +103,7 @@ impl Handshake {
             server_alerted: false,
             changed_at: 0,
             other_records: 0,
+            keeps_name,
         }
     }
 
@@ -266,7 +268,7 @@ impl Handshake {
             let outcome = match (from, follower.next(&mut input, keep)) {
                 (_, Ok(None)) => return None,
                 (End::Client, Ok(Some(Met::Message { body, .. }))) => {
-                    let offer = ClientHello::decode(body).ok().map(|hello| Offer::of(&hello));
+                    let offer = ClientHello::decode(body).ok().map(|hello| Offer::of(&hello, self.keeps_name));
                     self.asked(offer, now_ns)
                 }
                 (End::Server, Ok(Some(Met::Message { body, .. }))) => {

@@ -1,4 +1,4 @@
-//! What hellos say that is counted. Names of servers are not read.
+//! What hellos say that is counted.
 
 use tlsdyno_wire::codec::Reader;
 use tlsdyno_wire::hello::{self, ClientHello, ServerHello, TLS13};
@@ -8,6 +8,8 @@ const MOST_GROUPS: usize = 32;
 
 /// Code point of ecdsa_secp256r1_sha256 (RFC 9846 section 4.2.3).
 const ECDSA_P256: u16 = 0x0403;
+/// Longest name of a server (RFC 1035 section 2.3.4), bytes.
+const LONGEST_NAME: usize = 255;
 
 /// What a client offers.
 #[derive(Debug)]
@@ -24,10 +26,12 @@ pub struct Offer {
     pub has_alpn: bool,
     /// It takes a certificate with a P-256 key.
     pub has_ecdsa: bool,
+    /// Name of the server in small letters, if it is kept; empty where the hello has none.
+    pub name: Option<String>,
 }
 
 impl Offer {
-    pub fn of(hello: &ClientHello<'_>) -> Offer {
+    pub fn of(hello: &ClientHello<'_>, keeps_name: bool) -> Offer {
         let get = |kind| hello.extensions.get(kind);
         let codes = |kind| {
             let list = get(kind).and_then(|body| body.get(2..)).unwrap_or_default();
@@ -56,6 +60,10 @@ impl Offer {
             has_http1,
             has_alpn: get(hello::ALPN).is_some(),
             has_ecdsa: codes(hello::SIGNATURE_ALGORITHMS).any(|code| code == ECDSA_P256),
+            name: keeps_name.then(|| {
+                let name = hello.server_name().ok().flatten().unwrap_or_default();
+                String::from_utf8_lossy(&name[..name.len().min(LONGEST_NAME)]).to_ascii_lowercase()
+            }),
         }
     }
 }

@@ -22,6 +22,8 @@ const LIFE_NS: u64 = 24 * 3_600_000_000_000;
 pub struct Watch {
     listeners: Vec<(SocketAddr, Counts)>,
     patience_ns: u64,
+    /// Names of servers that clients ask for are counted.
+    pub keeps_names: bool,
     table: Table,
 }
 
@@ -32,7 +34,7 @@ impl Watch {
     pub fn new(listeners: &[SocketAddr], patience: Duration) -> Watch {
         let listeners = listeners.iter().map(|address| (*address, Counts::default())).collect();
         let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        Watch { listeners, patience_ns, table: Table::default() }
+        Watch { listeners, patience_ns, keeps_names: false, table: Table::default() }
     }
 
     /// What was counted since the last call, for each listener in the order in which they were told. What goes on is
@@ -120,7 +122,7 @@ impl Watch {
             let of_server = segment.acknowledged.filter(|_| from == End::Client).unwrap_or(first);
             let firsts = flow.first.map(|first| first.unwrap_or(of_server));
             flow.first = firsts.map(Some);
-            flow.handshake = Some(Box::new(Handshake::new(firsts)));
+            flow.handshake = Some(Box::new(Handshake::new(firsts, self.keeps_names)));
             self.table.enter(&ends, Stage::Talking, now_ns.saturating_add(self.patience_ns));
         }
         self.hand_on(&ends, from, segment, (first, end), now_ns);

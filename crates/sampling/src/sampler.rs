@@ -75,15 +75,17 @@ impl Sampler {
     }
 
     /// Samples these processes from now on, and no others: what is new is opened, what is not among them is let go.
-    /// What waits to be read of those that are let go is lost. A process that ends meanwhile is left out.
+    /// What waits to be read of those that are let go is lost. With another period than before, in nanoseconds of CPU
+    /// time, all are let go and opened anew. A process that ends meanwhile is left out.
     ///
     /// # Errors
     /// The kernel does not allow it any more.
-    pub fn follow(&mut self, pids: &[u32]) -> Result<()> {
+    pub fn follow(&mut self, pids: &[u32], period_ns: u64) -> Result<()> {
         let all = threads_of(pids);
+        let is_same = std::mem::replace(&mut self.settings.period_ns, period_ns) == period_ns;
         self.threads.retain(|thread| match thread.is_inherited {
-            true => pids.contains(&thread.pid),
-            false => all.contains(&(thread.pid, thread.tid)),
+            true => is_same && pids.contains(&thread.pid),
+            false => is_same && all.contains(&(thread.pid, thread.tid)),
         });
         let is_sampled = |&(pid, tid): &(u32, u32)| {
             self.threads.iter().any(|thread| thread.pid == pid && (thread.is_inherited || thread.tid == tid))
@@ -190,10 +192,7 @@ fn map_anew(spaces: &mut Spaces, pid: u32, settings: &Settings) -> bool {
 
 /// The threads that the processes have, each with its process.
 fn threads_of(pids: &[u32]) -> Vec<(u32, u32)> {
-    let of = |pid: &u32| {
-        let pid = *pid;
-        process_tree::numbers_in(&format!("/proc/{pid}/task")).into_iter().map(move |tid| (pid, tid))
-    };
+    let of = |&pid: &u32| process_tree::numbers_in(&format!("/proc/{pid}/task")).into_iter().map(move |tid| (pid, tid));
     pids.iter().flat_map(of).collect()
 }
 

@@ -25,7 +25,7 @@ impl Sampler {
     }
 
     /// Never called.
-    pub fn follow(&mut self, _: &[u32]) -> Result<()> {
+    pub fn follow(&mut self, _: &[u32], _: u64) -> Result<()> {
         match *self {}
     }
 

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 use serde::Serialize;
 use tlsdyno_base::bootstrap::Estimate;
 
+use crate::counters::Told;
 use crate::kinds::Passed;
 use crate::part::Part;
-use crate::server::{PERIOD_NS, Seen, Server};
+use crate::server::{Seen, Server};
 use crate::what_if::WhatIfs;
 
 /// Version of the form.
@@ -19,6 +20,8 @@ const FORMAT: u32 = 1;
 pub struct Answer {
     format: u32,
     servers: Vec<OfServer>,
+    #[serde(flatten)]
+    counters: Told,
     own_cpu_ns: u64,
     /// Time since this program began.
     elapsed_ns: u64,
@@ -26,8 +29,8 @@ pub struct Answer {
 
 impl Answer {
     /// Of these servers; this program used so much CPU time since it began.
-    pub fn of(servers: Vec<OfServer>, own_cpu_ns: u64, elapsed_ns: u64) -> Answer {
-        Answer { format: FORMAT, servers, own_cpu_ns, elapsed_ns }
+    pub fn of(servers: Vec<OfServer>, counters: Told, own_cpu_ns: u64, elapsed_ns: u64) -> Answer {
+        Answer { format: FORMAT, servers, counters, own_cpu_ns, elapsed_ns }
     }
 }
 
@@ -123,7 +126,7 @@ impl OfServer {
                 cpus_count: seen.cpus_count,
                 cpu_ns: seen.cpu_ns,
                 elapsed_ns: seen.elapsed.as_nanos() as u64,
-                period_ns: PERIOD_NS,
+                period_ns: seen.period_ns,
                 samples_count: counts.total(),
                 lost_count: counts.lost(),
                 unknown_count: counts.unknown(),

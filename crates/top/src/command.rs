@@ -2,22 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use tlsdyno_base::choice::positive_percent;
 use tlsdyno_base::exit::Exit;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::foreign::{harmless_json, visible};
 use tlsdyno_base::{ensure_fault, interrupt, open_files, output};
 use tlsdyno_cost::choice::Told;
 use tlsdyno_engine::time::Time;
+use tlsdyno_packets::Settings;
 use tlsdyno_servers::{MappedCode, mapped_code};
 use tlsdyno_sys::process_cpu_ns;
 
 use crate::answer::{Answer, OfServer};
+use crate::budget::Budget;
+use crate::counters::{self, Counters, socket};
 use crate::find::{Finder, Group, Listener, Target, name_of};
 use crate::kinds::{Kinds, Passed};
 use crate::libraries::LIBRARIES;
@@ -65,6 +70,15 @@ pub struct Args {
     /// an id as in `tlsdyno list`, `last`, or a file
     #[arg(long, value_name = "RECORD")]
     costs: Option<String>,
+    /// Use at most so much of one CPU: if need be, fewer samples are taken and fewer clients followed, which is told
+    #[arg(long, value_name = "PERCENT", value_parser = positive_percent)]
+    budget: Option<f64>,
+    /// Tell which servers the hellos ask for, by name
+    #[arg(long, conflicts_with = "prometheus")]
+    names: bool,
+    /// Read what HAProxy counts itself: hits and handshakes, at the `stats socket` of its configuration; needs no root
+    #[arg(long, value_name = "unix:PATH", value_parser = socket, conflicts_with = "prometheus")]
+    counters: Option<PathBuf>,
     /// Print a JSON object (docs/FORMAT.md) instead of text, in a line of its own unless it is --once
     #[arg(long)]
     json: bool,
@@ -92,9 +106,15 @@ pub fn run(args: &Args) -> Result<Exit> {
         (None, None) => Target::All,
     };
     let told = args.costs.as_deref().map(what_if::costs).transpose()?;
-    let mut watch = Watch::begin(target, args.once.is_none().then_some(WINDOW), told)?;
+    let window = args.once.is_none().then_some(WINDOW);
+    let kinds = Kinds::new(window, Settings { keeps_names: args.names, ..Settings::default() });
+    let mut watch = Watch::begin(target, kinds, told, args.counters.is_some())?;
+    watch.budget = Budget::new(args.budget);
+    watch.counters =
+        args.counters.clone().map(|at| Counters::of(at, window)).transpose().or_fault(Fault::Unreachable)?;
     if let Some(time) = args.once {
-        let titles: Vec<String> = watch.servers.iter().map(screen::titled).collect();
+        let titles = watch.servers.iter().map(screen::titled);
+        let titles: Vec<String> = titles.chain(watch.alone.is_some().then(|| "counters alone".to_owned())).collect();
         tell!("tlsdyno: watches {} for {} s", titles.join(", "), time.0.as_secs());
     }
     let serve = |at| Page::serve(at, args.beyond_loopback, Arc::clone(&stop));
@@ -158,23 +178,26 @@ impl Output {
 struct Watch {
     target: Target,
     finder: Finder,
-    window: Option<Duration>,
     servers: Vec<Server>,
     kinds: Kinds,
     /// What a record tells of other certificates and groups.
     told: Option<Told>,
     /// Roots of groups that are not watched, why, where that is worth telling, and what code they had mapped.
     passed_over: BTreeMap<u32, (Option<String>, Vec<MappedCode>)>,
+    budget: Budget,
+    counters: Option<Counters>,
+    /// Nothing but the counters is told, and why.
+    alone: Option<String>,
     /// The process that was asked for is gone.
     has_ended: bool,
 }
 
 impl Watch {
-    fn begin(target: Target, window: Option<Duration>, told: Option<Told>) -> Result<Watch> {
-        let finder = Finder::new(target);
-        let (servers, passed_over) = (Vec::new(), BTreeMap::new());
-        let kinds = Kinds::new(window);
-        let mut watch = Watch { target, finder, window, servers, kinds, told, passed_over, has_ended: false };
+    /// `has_counters`: no server is needed.
+    fn begin(target: Target, kinds: Kinds, told: Option<Told>, has_counters: bool) -> Result<Watch> {
+        let (finder, servers, passed_over) = (Finder::new(target), Vec::new(), BTreeMap::new());
+        let (budget, counters, alone, has_ended) = (Budget::new(None), None, None, false);
+        let mut watch = Watch { target, finder, servers, kinds, told, passed_over, budget, counters, alone, has_ended };
         let groups = watch.finder.look();
         let mut refused = None;
         for group in &groups {
@@ -183,19 +206,20 @@ impl Watch {
                 refused.get_or_insert(error);
             }
         }
-        match refused {
-            Some(error) if watch.servers.is_empty() => Err(error),
-            _ if watch.servers.is_empty() => Err(nobody(target, groups.first())),
-            _ => {
-                watch.kinds.follow(&watch.servers);
-                Ok(watch)
+        if watch.servers.is_empty() {
+            let why = refused.unwrap_or_else(|| nobody(target, groups.first()));
+            if !has_counters {
+                return Err(why);
             }
+            watch.alone = Some(format!("{why:#}"));
         }
+        watch.kinds.follow(&watch.servers);
+        Ok(watch)
     }
 
     /// Watches a server more, if it has TLS.
     fn add(&mut self, group: &Group) -> Result<()> {
-        match Server::of(group, self.window)? {
+        match Server::of(group, self.kinds.window)? {
             Some(server) => self.servers.push(server),
             None => drop(self.passed_over.insert(group.root, (None, code_of(group.root)))),
         }
@@ -214,6 +238,10 @@ impl Watch {
 
     /// Follows processes that come and go, and where they listen.
     fn look(&mut self) -> Result<()> {
+        self.budget.note(Instant::now(), [process_cpu_ns(std::process::id()).unwrap_or_default(), self.kinds.cpu_ns()]);
+        let [one_sample_in, one_client_in] = self.budget.one_in;
+        self.kinds.settings.one_client_in_count = one_client_in;
+        self.servers.iter_mut().for_each(|server| server.one_sample_in = one_sample_in);
         self.look_for_processes()?;
         self.kinds.follow(&self.servers);
         Ok(())
@@ -229,7 +257,7 @@ impl Watch {
             };
         }
         let is_there = |root: u32| groups.iter().any(|group| group.root == root);
-        if self.window.is_some() {
+        if self.kinds.window.is_some() {
             self.servers.retain(|server| is_there(server.root));
         }
         // Who has executed another program since, or loaded a library, may have TLS now.
@@ -265,7 +293,7 @@ impl Watch {
                 let shown = |(server, seen)| screen::shown(server, seen, &self.passed(server, seen));
                 full.view.servers = self.servers.iter().zip(&seen).map(shown).collect();
                 full.view.history.note(&self.servers, &self.kinds);
-                full.view.more = self.not_watched().collect();
+                full.view.more = self.counted().lines().into_iter().chain(self.not_watched()).collect();
                 full.view.own = screen::own(self.own_cpu_ns(), began.elapsed());
                 full.paint();
             }
@@ -276,8 +304,16 @@ impl Watch {
 
     /// Why servers are not watched, a line each.
     fn not_watched(&self) -> impl Iterator<Item = String> {
-        let told = self.passed_over.values().filter_map(|(why, _)| why.as_ref());
-        told.map(|why| format!("not watched: {}", visible(why)))
+        let alone = self.alone.as_ref().filter(|_| self.servers.is_empty());
+        let told = self.passed_over.values().filter_map(|(why, _)| why.as_ref()).filter(move |_| alone.is_none());
+        told.chain(alone).map(|why| format!("not watched: {}", visible(why)))
+    }
+
+    /// What a server counted, compared with the packets if it is the only one that is watched.
+    fn counted(&mut self) -> counters::Told {
+        let only = self.servers.first().filter(|_| self.servers.len() == 1);
+        let only = only.and_then(|server| self.kinds.of(server).ok()?.complete_of_all());
+        self.counters.as_mut().map(|counters| counters.told(only)).unwrap_or_default()
     }
 
     /// What was seen of each server.
@@ -304,11 +340,12 @@ impl Watch {
     /// What was seen, as text or JSON. `is_last`: nothing comes behind it.
     fn answer(&mut self, json: bool, is_last: bool, screen: &Lines, began: Instant) -> Result<String> {
         let seen = self.seen();
+        let counters = self.counted();
         let seen = self.servers.iter().zip(&seen);
         let (own_ns, elapsed) = (self.own_cpu_ns(), began.elapsed());
         if json {
             let servers = seen.map(|(server, seen)| OfServer::of(server, seen, self.passed(server, seen))).collect();
-            let answer = Answer::of(servers, own_ns, elapsed.as_nanos() as u64);
+            let answer = Answer::of(servers, counters, own_ns, elapsed.as_nanos() as u64);
             let line = || Ok(harmless_json(&serde_json::to_string(&answer)?).into_owned() + "\n");
             return if is_last { output::json_of(&answer) } else { line() };
         }
@@ -316,6 +353,7 @@ impl Watch {
             Target::All => seen.map(|(server, seen)| screen.line(server, seen)).collect(),
             _ => seen.flat_map(|(server, seen)| screen.opened(server, seen, &self.passed(server, seen))).collect(),
         };
+        lines.extend(counters.lines());
         lines.extend(self.not_watched());
         lines.push(screen::own(own_ns, elapsed));
         Ok(lines.join("\n") + "\n")

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use serde::Serialize;
+use tlsdyno_base::foreign::quoted;
 use tlsdyno_base::namespace::Namespace;
 use tlsdyno_base::units::{format_duration, format_of, format_percent, format_rate};
-use tlsdyno_packets::{Captured, Counts, Settings, open_socket};
+use tlsdyno_packets::{Captured, Counts, Names, Settings, open_socket};
 use tlsdyno_tls::Group;
 
 use crate::reader::Reader;
@@ -18,11 +19,14 @@ use crate::server::Server;
 
 /// A group that a smaller part of the handshakes agreed on is not shown, percent.
 const SHOWN_PERCENT: f64 = 1.0;
+/// Names of servers that are shown.
+const NAMES_SHOWN: usize = 10;
 
 /// Captures the packets of all servers that are watched.
 pub struct Kinds {
     networks: Vec<Network>,
-    window: Option<Duration>,
+    pub window: Option<Duration>,
+    pub settings: Settings,
     sums: Sums,
 }
 
@@ -40,6 +44,7 @@ struct Network {
     name: PathBuf,
     /// Where servers listen in it, in the order of the capture's counts.
     listeners: Vec<SocketAddr>,
+    one_client_in: u32,
     /// Who reads it. `Err`: why nobody does.
     reader: Result<Reader, String>,
     /// What was counted until when, the oldest first.
@@ -57,18 +62,29 @@ pub struct Passed {
     one_client_in_count: u32,
     /// Packets of all servers for which there was no room, so that some handshakes are not counted, or unreadable.
     dropped_packets: u64,
+    /// Names that hellos ask for, the most frequent first, if they are kept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<OfName>,
     #[serde(flatten)]
     pub counts: Counts,
 }
 
+/// How many hellos ask for a server.
+#[derive(Debug, Serialize)]
+struct OfName {
+    /// Empty: they ask for none. `null`: all others.
+    name: Option<String>,
+    hellos: u64,
+}
+
 impl Kinds {
     /// Captures nothing yet. `window`: what is older is forgotten.
-    pub fn new(window: Option<Duration>) -> Kinds {
-        Kinds { networks: Vec::new(), window, sums: Sums::default() }
+    pub fn new(window: Option<Duration>, settings: Settings) -> Kinds {
+        Kinds { networks: Vec::new(), window, settings, sums: Sums::default() }
     }
 
     /// Captures anew where servers listen elsewhere than before, because what was counted there is in another order,
-    /// and where nobody reads.
+    /// where another part of the clients is to be followed, and where nobody reads.
     pub fn follow(&mut self, servers: &[Server]) {
         let mut wanted: BTreeMap<PathBuf, (u32, BTreeSet<SocketAddr>)> = BTreeMap::new();
         for server in servers.iter().filter(|server| !server.addresses.is_empty()) {
@@ -78,11 +94,12 @@ impl Kinds {
         }
         let mut before = std::mem::take(&mut self.networks);
         for (name, (pid, listeners)) in wanted {
-            let is_same = |of: &mut Network| of.name == name && of.listeners.iter().eq(&listeners) && of.is_read();
+            let is_same =
+                |of: &mut Network| of.name == name && of.listeners.iter().eq(&listeners) && of.is_read(self.settings);
             let same = before.iter_mut().position(is_same);
             let network = match same {
                 Some(at) => before.swap_remove(at),
-                None => Network::open(name, pid, listeners.into_iter().collect()),
+                None => Network::open(name, pid, listeners.into_iter().collect(), self.settings),
             };
             self.networks.push(network);
         }
@@ -115,7 +132,7 @@ impl Kinds {
 
     /// Keeps what was counted since the last call, and forgets what is too old.
     pub fn take(&mut self) {
-        for Network { name, listeners, reader, taken, since } in &mut self.networks {
+        for Network { name, listeners, reader, taken, since, .. } in &mut self.networks {
             let Ok(reading) = reader else { continue };
             match reading.take() {
                 Ok(captured) => {
@@ -151,11 +168,13 @@ impl Kinds {
         for (_, captured) in taken {
             own.iter().filter_map(|at| captured.listeners.get(*at)).for_each(|of| counts.add(of));
         }
+        let names = std::mem::take(&mut counts.names);
         let until = taken.back().map_or(*since, |(ended, _)| *ended);
         Ok(Passed {
             elapsed_ns: until.saturating_duration_since(*since).as_nanos() as u64,
             one_client_in_count: taken.back().map_or(1, |(_, captured)| captured.one_client_in_count),
             dropped_packets: taken.iter().map(|(_, captured)| captured.dropped_packets).sum(),
+            names: of_names(&names),
             counts,
         })
     }
@@ -165,15 +184,16 @@ impl Sums {
     fn add(&mut self, name: &Path, listeners: &[SocketAddr], captured: &Captured) {
         self.dropped_packets += captured.dropped_packets;
         for (at, counts) in listeners.iter().zip(&captured.listeners) {
-            self.counts.entry((name.to_owned(), *at)).or_default().add(counts);
+            let sum = self.counts.entry((name.to_owned(), *at)).or_default();
+            // Each client stands for so many.
+            (0..captured.one_client_in_count).for_each(|_| sum.add(counts));
         }
     }
 }
 
 impl Network {
     /// `pid`: a process in it, which a container has of its own.
-    fn open(name: PathBuf, pid: u32, listeners: Vec<SocketAddr>) -> Network {
-        let settings = Settings::default();
+    fn open(name: PathBuf, pid: u32, listeners: Vec<SocketAddr>, settings: Settings) -> Network {
         let open = || open_socket(&listeners, settings);
         let opened = if name == network_of(std::process::id()) {
             open()
@@ -183,12 +203,19 @@ impl Network {
         };
         let reader = opened.and_then(|socket| Reader::start(socket, &listeners, settings));
         let reader = reader.map_err(|error| format!("{error:#}"));
-        Network { name, listeners, reader, taken: VecDeque::new(), since: Instant::now() }
+        let one_client_in = settings.one_client_in_count;
+        Network { name, listeners, one_client_in, reader, taken: VecDeque::new(), since: Instant::now() }
     }
 
-    fn is_read(&mut self) -> bool {
-        self.reader.as_mut().is_ok_and(Reader::is_there)
+    fn is_read(&mut self, settings: Settings) -> bool {
+        self.one_client_in == settings.one_client_in_count && self.reader.as_mut().is_ok_and(Reader::is_there)
     }
+}
+
+fn of_names(names: &Names) -> Vec<OfName> {
+    let each = names.most_frequent().into_iter().map(|(name, hellos)| (Some(name.to_owned()), hellos));
+    let others = (names.other_hellos > 0).then_some((None, names.other_hellos));
+    each.chain(others).map(|(name, hellos)| OfName { name, hellos }).collect()
 }
 
 fn namespace_of(pid: u32) -> PathBuf {
@@ -204,6 +231,11 @@ impl Passed {
     /// So many of what was counted, a second, of all clients.
     pub fn per_s(&self, count: u64) -> f64 {
         count as f64 * f64::from(self.one_client_in_count) / (self.elapsed_ns as f64 / 1e9).max(1e-9)
+    }
+
+    /// Complete handshakes and the time in which they were, nanoseconds, if all that passed were counted.
+    pub fn complete_of_all(&self) -> Option<(u64, u64)> {
+        (self.one_client_in_count == 1 && self.dropped_packets == 0).then(|| (self.counts.complete(), self.elapsed_ns))
     }
 
     /// How new connections went, what they agreed on, and what their clients waited, a line each.
@@ -226,6 +258,7 @@ impl Passed {
             self.how_broken_off(all)
         )];
         lines.extend((complete > 0).then(|| self.agreed(complete)));
+        lines.extend((!self.names.is_empty()).then(|| self.asked_for()));
         let waited = counts.hello_to_answer();
         if !counts.hello_to_answer_ns.is_empty() {
             lines.push(format!(
@@ -266,6 +299,17 @@ impl Passed {
         if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
     }
 
+    /// Which servers hellos ask for.
+    fn asked_for(&self) -> String {
+        let all = self.names.iter().map(|of| of.hellos).sum::<u64>() as f64;
+        let shown = self.names.iter().take(NAMES_SHOWN).map(|of| {
+            let name = of.name.as_deref().map_or("others".into(), quoted);
+            let name = if name.is_empty() { "no name" } else { &name };
+            format!("{name} {}", format_percent(100.0 * of.hellos as f64 / all))
+        });
+        format!("asked for: {}", shown.collect::<Vec<_>>().join(" · "))
+    }
+
     /// What complete handshakes agreed on.
     fn agreed(&self, complete: u64) -> String {
         let agreed = &self.counts.agreed;
@@ -298,7 +342,7 @@ mod tests {
     impl Passed {
         pub fn of_seconds(seconds: u64) -> Passed {
             let (elapsed_ns, counts) = (1_000_000_000 * seconds, Counts::default());
-            Passed { elapsed_ns, one_client_in_count: 1, dropped_packets: 0, counts }
+            Passed { elapsed_ns, one_client_in_count: 1, dropped_packets: 0, names: Vec::new(), counts }
         }
     }
 
@@ -315,11 +359,11 @@ mod tests {
         counts.connections.refused_by_clients = 10;
         counts.agreed.tls13_handshakes = 90;
         counts.agreed.resumption_refused_count = 9;
-        counts.chosen_groups = [(0x11ec, 45), (0x001e, 45)].into();
+        counts.chosen_groups = [(0x11ec, 45), (0x0100, 45)].into();
         let lines = passed(counts).lines();
         let kinds = "100 handshakes, 50.0 /s: full 40.0 % · resumed 50.0 % · broken off 10.0 % (10.0 % refused by \
                      the client)";
-        let agreed = "TLS 1.3 100.0 % · offered a session in vain 10.0 % · group 0x001e 50.0 % · X25519MLKEM768 50.0 %";
+        let agreed = "TLS 1.3 100.0 % · offered a session in vain 10.0 % · group 0x0100 50.0 % · X25519MLKEM768 50.0 %";
         assert_eq!(lines, [kinds, agreed]);
     }
 

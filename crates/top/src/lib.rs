@@ -9,9 +9,11 @@
 extern crate tlsdyno_base;
 
 mod answer;
+mod budget;
 mod classify;
 mod command;
 mod confine;
+mod counters;
 mod find;
 mod kinds;
 mod libraries;

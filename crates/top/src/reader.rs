@@ -53,9 +53,8 @@ impl Reader {
         command.arg0("tlsdyno-top").arg(WORD).stdin(socket).stdout(OwnedFd::from(other));
         let process = command.spawn().context("failed to start the process that reads packets")?;
         let mut reader = Reader { process, stream: BufReader::new(own) };
-        let mut asked = serde_json::to_vec(&(listeners, settings))?;
-        asked.push(b'\n');
-        reader.stream.get_mut().write_all(&asked).context("failed to reach the process that reads packets")?;
+        let asked = serde_json::to_string(&(listeners, settings))?;
+        writeln!(reader.stream.get_mut(), "{asked}").context("failed to reach the process that reads packets")?;
         Ok(reader)
     }
 
@@ -129,9 +128,7 @@ pub fn become_reader(words: &[OsString]) -> Result<Option<Infallible>> {
             // The kernel hands packets over some at a time: those that came until now, too.
             let _ = poll(&mut [PollFd::new(&capture, PollFlags::IN)], Some(&GATHERED));
             capture.read_waiting();
-            let mut answer = serde_json::to_vec(&capture.take()?)?;
-            answer.push(b'\n');
-            stream.write_all(&answer)?;
+            writeln!(stream, "{}", serde_json::to_string(&capture.take()?)?)?;
         }
     }
 }

@@ -19,7 +19,7 @@ pub use self::full::Full;
 use self::view::Shown;
 use crate::kinds::Passed;
 use crate::part::Part;
-use crate::server::{Seen, Server};
+use crate::server::{PERIOD_NS, Seen, Server};
 use crate::shares::BLOCKS_LEAST;
 use crate::what_if::WhatIfs;
 
@@ -180,7 +180,11 @@ fn reservations(seen: &Seen) -> Vec<String> {
         .then(|| format!("{} of its samples lie in code of no file, and count as not TLS", percent(unknown, total)));
     let kernel = (!seen.sees_kernel)
         .then(|| "time in the kernel is not seen; run as root, or with CAP_PERFMON, to see it".to_owned());
-    [lost, unknown, kernel].into_iter().flatten().collect()
+    let thinned = (seen.period_ns > PERIOD_NS).then(|| {
+        let ms = format_short(seen.period_ns as f64 / 1e6);
+        format!("one sample in {ms} ms of its CPU time, to keep to the budget: intervals are wider")
+    });
+    [lost, unknown, kernel, thinned].into_iter().flatten().collect()
 }
 
 /// The last line: what this program used itself.

@@ -29,7 +29,11 @@ pub struct Server {
     pub addresses: BTreeSet<SocketAddr>,
     pub libraries: Vec<Found>,
     pids: Vec<u32>,
+    /// Of so many samples one is taken.
+    pub one_sample_in: u32,
     sampler: Sampler,
+    /// CPU time between two samples, nanoseconds.
+    period_ns: u64,
     times: Times,
     total: Counts,
     cpu: CpuTime,
@@ -53,7 +57,9 @@ impl Server {
             addresses: group.addresses.clone(),
             libraries,
             pids: group.pids.clone(),
+            one_sample_in: 1,
             sampler,
+            period_ns: PERIOD_NS,
             times: Times::new(window),
             total: Counts::default(),
             cpu: CpuTime::new(&group.pids, window),
@@ -68,7 +74,8 @@ impl Server {
             self.sampler.read(|Sample { is_kernel, frames }| new.add(place_of(libraries, is_kernel, frames)));
         new.add_lost(lost_count);
         self.times.at(self.began.elapsed()).add_all(&new);
-        self.total.add_all(&new);
+        // Each sample stands for so many of the usual ones.
+        (0..self.period_ns / PERIOD_NS).for_each(|_| self.total.add_all(&new));
     }
 
     /// All samples since it is watched, and the CPU time of its processes, nanoseconds.
@@ -83,6 +90,7 @@ impl Server {
     /// The kernel does not let them be sampled any more, or another program has no names.
     pub fn follow(&mut self, group: &Group) -> Result<()> {
         self.read();
+        let period_ns = PERIOD_NS * u64::from(self.one_sample_in);
         let is_other = self.sampler.takes_new_code() || group.root != self.root;
         if is_other {
             self.name = name_of(group.root);
@@ -93,7 +101,11 @@ impl Server {
                 self.libraries = found;
                 self.sampler = sampler(group, &mut self.libraries)?;
             }
-            None => self.sampler.follow(&group.pids).or_fault(Fault::Environment)?,
+            None => self.sampler.follow(&group.pids, period_ns).or_fault(Fault::Environment)?,
+        }
+        if std::mem::replace(&mut self.period_ns, period_ns) != period_ns {
+            // Samples of two periods are not worth the same.
+            (self.times, self.began) = (Times::new(self.cpu.window), Instant::now());
         }
         (self.pids, self.addresses, self.root) = (group.pids.clone(), group.addresses.clone(), group.root);
         self.cpu.read(&self.pids);
@@ -114,6 +126,7 @@ impl Server {
             cpus_count: cpus.len(),
             processes_count: self.pids.len(),
             sees_kernel: self.sampler.sees_kernel(),
+            period_ns: self.period_ns,
         }
     }
 }
@@ -130,6 +143,8 @@ pub struct Seen {
     pub processes_count: usize,
     /// Time in the kernel is sampled too.
     pub sees_kernel: bool,
+    /// CPU time between two samples of a thread, nanoseconds.
+    pub period_ns: u64,
 }
 
 /// Samples a server from now on, of whose libraries those without names are left out where it has others.

@@ -215,6 +215,7 @@ mod tests {
 
     use super::*;
     use crate::classify::Place;
+    use crate::server::PERIOD_NS;
     use crate::shares::Times;
 
     /// Half of a CPU for ten seconds: of each ten samples four are signatures, one is a certificate.
@@ -231,7 +232,15 @@ mod tests {
         }
         let elapsed = Duration::from_secs(10);
         let (cpu_ns, cpus_count, processes_count) = (5_000_000_000, 1, 1);
-        Seen { shares: times.shares(), cpu_ns, elapsed, cpus_count, processes_count, sees_kernel: true }
+        Seen {
+            shares: times.shares(),
+            cpu_ns,
+            elapsed,
+            cpus_count,
+            processes_count,
+            sees_kernel: true,
+            period_ns: PERIOD_NS,
+        }
     }
 
     /// 1,000 full handshakes a second, in which certificate and signature cost 250 µs, 400 of them with a session.

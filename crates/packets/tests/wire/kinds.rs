@@ -4,8 +4,9 @@ use tlsdyno_packets::{Connections, Counts};
 use tlsdyno_wire::proxy_protocol::{put_v1, put_v2};
 
 use crate::conversations::{ALL, Conversation, Expected};
+use crate::harness::NAME;
 use crate::packet::FIN;
-use crate::packets::{ACK, Flight, Line, STEP_NS, counts, timeless};
+use crate::packets::{ACK, Flight, Line, STEP_NS, counts, counts_of, timeless, watch};
 
 pub fn expected(counts: &Counts) -> Expected {
     let of = &counts.connections;
@@ -61,6 +62,16 @@ fn each_kind_is_told_over_both_versions_of_ip() {
             check(conversation, &counts(&line.groups(&conversation.flights, 1460).concat()));
         }
     }
+}
+
+#[test]
+fn names_are_counted_where_they_are_asked_for_alone() {
+    let conversation = ALL.iter().find(|one| one.name == "hybrid").unwrap();
+    let packets = Line::new().groups(&conversation.flights, 1460).concat();
+    assert!(counts(&packets).names.is_empty());
+    let mut keeping = watch();
+    keeping.keeps_names = true;
+    assert_eq!(counts_of(keeping, &packets).names.most_frequent(), [(NAME, 1)]);
 }
 
 #[test]

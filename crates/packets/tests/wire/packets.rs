@@ -123,7 +123,11 @@ impl Line {
 
 /// What a watch counts that sees these packets, and then nothing for as long as it waits.
 pub fn counts(packets: &[Vec<u8>]) -> Counts {
-    let mut watch = watch();
+    counts_of(watch(), packets)
+}
+
+/// The same of this watch.
+pub fn counts_of(mut watch: Watch, packets: &[Vec<u8>]) -> Counts {
     for (at, bytes) in packets.iter().enumerate() {
         watch.take(&Packet { time_ns: at as u64 * STEP_NS, bytes, length: bytes.len() });
     }

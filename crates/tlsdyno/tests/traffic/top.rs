@@ -2,6 +2,7 @@
 //! and what cannot be told is refused.
 
 mod confined;
+mod counters;
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
