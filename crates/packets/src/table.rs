@@ -75,7 +75,8 @@ pub enum Leaves {
 
 #[derive(Debug, Default)]
 pub struct Table {
-    flows: HashMap<Ends, Flow>,
+    /// Hashed with random seeds: strangers choose their addresses and ports.
+    flows: HashMap<Ends, Flow, foldhash::quality::RandomState>,
     queues: [VecDeque<Entry>; 3],
     counts: [usize; 3],
     entries: u64,
