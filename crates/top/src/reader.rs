@@ -29,8 +29,6 @@ const WORD: &str = "--read-packets";
 const GATHERS: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The kernel has handed over within this time what came before.
-const GATHERED: Timespec = Timespec { tv_sec: 0, tv_nsec: 150_000_000 };
 /// Longest answer that is taken, bytes: one of some hundred listeners has less.
 const ANSWER_BYTES: u64 = 64 << 20;
 
@@ -125,8 +123,9 @@ pub fn become_reader(words: &[OsString]) -> Result<Option<Infallible>> {
             if stream.read(&mut [0])? == 0 {
                 std::process::exit(Exit::Done as i32);
             }
-            // The kernel hands packets over some at a time: those that came until now, too.
-            let _ = poll(&mut [PollFd::new(&capture, PollFlags::IN)], Some(&GATHERED));
+            // The kernel hands packets over after 100 ms: those that came until now, too.
+            let gathered = Timespec { tv_sec: 0, tv_nsec: 150_000_000 };
+            let _ = poll(&mut [PollFd::new(&capture, PollFlags::IN)], Some(&gathered));
             capture.read_waiting();
             writeln!(stream, "{}", serde_json::to_string(&capture.take()?)?)?;
         }

@@ -4,11 +4,12 @@
 //! Signatures and certificates are work of full handshakes alone, so that their share and the number of full handshakes
 //! tell what one of them is worth. What another certificate or group costs no sample tells: that comes from a record.
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde::Serialize;
 use tlsdyno_base::bootstrap::Estimate;
+use tlsdyno_base::ensure_fault;
 use tlsdyno_base::fault::{Fault, OrFault};
-use tlsdyno_base::units::{format_micros, format_percent, format_tenths};
+use tlsdyno_base::units::{format_micros, format_percent};
 use tlsdyno_cost::choice::{Choice, Told, reversed};
 use tlsdyno_packets::Counts;
 use tlsdyno_plan::measured::Source;
@@ -46,8 +47,6 @@ struct WhatIf {
     percent: f64,
     low: f64,
     high: f64,
-    /// It saves so much or more.
-    is_least: bool,
 }
 
 /// Clients that would not get a handshake any more, percent of the hellos.
@@ -78,11 +77,12 @@ pub struct WhatIfs {
 /// There is no such record, or it tells nothing of them.
 pub fn costs(record: &str) -> Result<Told> {
     let told = Source::of(&store::find(record).or_fault(Fault::Input)?, None).or_fault(Fault::Input)?.told;
-    let tells = !told.differences.is_empty() || told.signature_ns.is_some();
-    tells.then_some(told).ok_or_else(|| {
-        let why = "it tells neither what another certificate or group costs nor a signature; give one of tlsdyno cost";
-        Fault::Input.wrap(anyhow!("record {record}: {why}"))
-    })
+    ensure_fault!(
+        Input,
+        !told.differences.is_empty() || told.signature_ns.is_some(),
+        "record {record} tells no cost of another certificate or group, nor of a signature; give one of tlsdyno cost"
+    );
+    Ok(told)
 }
 
 impl WhatIfs {
@@ -106,11 +106,11 @@ impl WhatIfs {
             };
             (Change::Choice(to), more_ns.scaled(100.0 / per_one_ns(count)))
         }));
-        let is_told = |percent: &Estimate| percent.has_interval() && percent.value.abs() >= TOLD_PERCENT;
-        let what_ifs = what_ifs.into_iter().filter(|(_, percent)| is_told(percent));
+        what_ifs.retain(|(_, percent)| percent.has_interval() && percent.value.abs() >= TOLD_PERCENT);
         let pair = today.and_then(|today| today.signature_ns).map(|record_ns| [record_ns, signature_ns]);
+        let what_if = |(change, Estimate { value: percent, low, high })| WhatIf { change, percent, low, high };
         WhatIfs {
-            what_ifs: what_ifs.map(|(change, percent)| WhatIf::of(change, percent)).collect(),
+            what_ifs: what_ifs.into_iter().map(what_if).collect(),
             lost: Lost::of(counts),
             contradiction_ns: pair.filter(|[record, seen]| record.high < seen.low || seen.high < record.low),
             has_record: told.is_some(),
@@ -124,7 +124,6 @@ impl WhatIfs {
             told.push("another certificate or group: --costs RECORD, of tlsdyno cost https://…".to_owned());
         }
         let changes = (!told.is_empty()).then(|| format!("what would change it: {}", told.join(" · ")));
-        let lost = self.lost.map(Lost::text);
         let contradiction = self.contradiction_ns.map(|[record, seen]| {
             format!(
                 "certificate and signature cost {} µs a full handshake by the record, {} by the samples: it is of \
@@ -133,7 +132,7 @@ impl WhatIfs {
                 seen.with_interval(format_micros)
             )
         });
-        [changes, lost, contradiction].into_iter().flatten().collect()
+        [changes, self.lost.map(Lost::text), contradiction].into_iter().flatten().collect()
     }
 }
 
@@ -150,9 +149,8 @@ impl Today<'_> {
     /// cheaper one to `cost`, and the server that runs may have the other alone.
     fn of(told: &Told, seen_ns: Estimate) -> Today<'_> {
         let usual = Today { told, agreed: told.agreed.clone(), signature_ns: told.signature_ns };
-        let Some(usual_ns) = told.signature_ns else { return usual };
         let other = usual.choices().find(|(from, ..)| matches!(from, Choice::Certificate(_)));
-        let Some((from, to, more_ns)) = other else { return usual };
+        let (Some(usual_ns), Some((from, to, more_ns))) = (told.signature_ns, other) else { return usual };
         let other_ns = usual_ns.less(reversed(more_ns));
         let distance = |of: Estimate| (of.value / seen_ns.value).max(f64::MIN_POSITIVE).ln().abs();
         if distance(usual_ns) <= distance(other_ns) {
@@ -171,11 +169,6 @@ impl Today<'_> {
 }
 
 impl WhatIf {
-    fn of(change: Change, percent: Estimate) -> WhatIf {
-        let Estimate { value, low, high } = percent;
-        WhatIf { change, percent: value, low, high, is_least: change == Change::TwiceTheHits }
-    }
-
     fn text(&self) -> String {
         let what = match self.change {
             Change::SessionsAccepted => "sessions taken that were refused".to_owned(),
@@ -183,9 +176,8 @@ impl WhatIf {
             Change::Choice(to) => to.told(),
         };
         let percent = Estimate { value: self.percent, low: self.low, high: self.high };
-        let sign = if self.percent > 0.0 { "+" } else { "" };
-        let least = if self.is_least { " or more" } else { "" };
-        format!("{what} {sign}{}{least}", percent.in_unit(" points", format_tenths))
+        let least = if self.change == Change::TwiceTheHits { " or more" } else { "" };
+        format!("{what} {}{least}", percent.in_unit(" points", |points| format!("{points:+.1}")))
     }
 }
 
@@ -266,7 +258,7 @@ mod tests {
         let what_ifs = WhatIfs::of(&seen(), &passed(), None);
         let [taken, twice] = &what_ifs.what_ifs[..] else { panic!("{what_ifs:?}") };
         assert!((taken.percent + 20.0).abs() < 1e-9 && taken.low < taken.percent && taken.percent < taken.high);
-        assert!((twice.percent + 25.0).abs() < 1e-9 && twice.is_least, "messages are not in it");
+        assert!((twice.percent + 25.0).abs() < 1e-9, "messages are not in it");
         let lines = what_ifs.lines();
         assert!(lines[0].starts_with("what would change it: sessions taken that were refused -20.0 points ["));
         assert!(lines[0].contains("or more · another certificate or group: --costs"), "{lines:?}");
