@@ -126,14 +126,9 @@ impl Run<'_> {
             return true;
         };
         self.recorder.http2_fault(fault.to_string());
-        let number = self.places[id as usize].number;
-        // Without a request under way the policy has it closed already.
-        self.carry_out();
-        if self.is_current(id, number) {
-            self.put_last_words(id, Some(fault));
-            self.send_last_words(id);
-            self.fail(id, ErrorKind::Http);
-        }
+        self.put_last_words(id, Some(fault));
+        self.send_last_words(id);
+        self.fail(id, ErrorKind::Http);
         false
     }
 

@@ -103,6 +103,11 @@ impl Users<'_> {
     pub fn lost(&mut self, id: ConnectionId, loss: Loss) -> u64 {
         let Connection { user, used, sent, .. } = self.connections[id as usize];
         assert!(used != Use::Free, "a connection was lost that is not open");
+        // What was still to be done on it is not.
+        self.actions.retain(|action| match action {
+            Action::Send { connection, .. } | Action::Close { connection, .. } => *connection != id,
+            Action::Open { .. } | Action::Forget { .. } => true,
+        });
         let mut failed = 0;
         while let Some(&Given { request, .. }) = self.connections[id as usize].under_way.first() {
             let given = self.take_under_way(id, request);

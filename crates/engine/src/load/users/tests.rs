@@ -261,3 +261,19 @@ fn users_outside_the_window_give_up_connections_that_others_need() {
     assert_eq!(sent, [0, 2, 3, 1]);
     assert_eq!(end.opened, 4);
 }
+
+/// Another connection may have its place by then.
+#[test]
+fn what_was_still_to_be_done_on_a_lost_connection_is_not() {
+    let workload = workload(&[vec![(false, false, false), (true, false, false)]]);
+    let mut users = Users::new(&workload, 0..1, 1, limits(1, 1, false, None), None, false);
+    users.start();
+    let Some(Action::Open { connection, .. }) = users.next_action() else { panic!("nothing is opened") };
+    users.ready(connection, true, 2);
+    assert!(users.has_actions(), "a request is to be sent");
+    users.lost(connection, Loss::Stale);
+    let of_it = |action: &Action| matches!(action, Action::Send { .. } | Action::Close { .. });
+    let actions: Vec<Action> = std::iter::from_fn(|| users.next_action()).collect();
+    assert!(!actions.iter().any(of_it), "{actions:?}");
+    assert!(actions.iter().any(|action| matches!(action, Action::Open { .. })), "the request is made again");
+}
