@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-/// Its media type.
+/// Media type of a page of metrics (Prometheus, "Exposition formats").
 pub const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Metrics one after the other, each with its samples behind its head.
@@ -24,7 +24,7 @@ impl Metrics {
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    /// All of them.
+    /// The page of what was added.
     pub fn text(self) -> String {
         self.0
     }

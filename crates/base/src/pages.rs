@@ -32,9 +32,9 @@ const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 pub struct Answer {
     /// The status of HTTP.
     pub status: u16,
-    /// The media type.
+    /// Media type of the body.
     pub kind: &'static str,
-    /// All of it.
+    /// What the page holds.
     pub body: String,
 }
 

@@ -104,8 +104,9 @@ impl Kinds {
             self.networks.push(network);
         }
         // What the others saw since it was asked for.
+        before.iter_mut().filter_map(|of| of.reader.as_mut().ok()).for_each(Reader::ask);
         for gone in &mut before {
-            if let Ok(Ok(captured)) = gone.reader.as_mut().map(Reader::take) {
+            if let Ok(Ok(captured)) = gone.reader.as_mut().map(Reader::answer) {
                 self.sums.add(&gone.name, &gone.listeners, &captured);
             }
         }
@@ -132,9 +133,10 @@ impl Kinds {
 
     /// Keeps what was counted since the last call, and forgets what is too old.
     pub fn take(&mut self) {
+        self.networks.iter_mut().filter_map(|of| of.reader.as_mut().ok()).for_each(Reader::ask);
         for Network { name, listeners, reader, taken, since, .. } in &mut self.networks {
             let Ok(reading) = reader else { continue };
-            match reading.take() {
+            match reading.answer() {
                 Ok(captured) => {
                     self.sums.add(name, listeners, &captured);
                     taken.push_back((Instant::now(), captured));

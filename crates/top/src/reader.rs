@@ -56,17 +56,20 @@ impl Reader {
         Ok(reader)
     }
 
-    /// What it counted since the last call.
+    /// Asks what it counted: it answers when all packets that came before have gathered, while others are asked.
+    pub fn ask(&mut self) {
+        // Where it has ended there is no answer, which is told then.
+        let _ = self.stream.get_mut().write_all(b"\n");
+    }
+
+    /// What it counted until it was asked, since the time before.
     ///
     /// # Errors
     /// It has ended, or does not answer.
-    pub fn take(&mut self) -> Result<Captured> {
+    pub fn answer(&mut self) -> Result<Captured> {
         let mut line = Vec::new();
-        self.stream
-            .get_mut()
-            .write_all(b"\n")
-            .and_then(|()| (&mut self.stream).take(ANSWER_BYTES).read_until(b'\n', &mut line))
-            .context("the process that reads packets does not answer")?;
+        let read = (&mut self.stream).take(ANSWER_BYTES).read_until(b'\n', &mut line);
+        read.context("the process that reads packets does not answer")?;
         ensure!(line.ends_with(b"\n"), "the process that reads packets has ended");
         serde_json::from_slice(&line).context("the process that reads packets answers nonsense")
     }
@@ -123,9 +126,8 @@ pub fn become_reader(words: &[OsString]) -> Result<Option<Infallible>> {
             if stream.read(&mut [0])? == 0 {
                 std::process::exit(Exit::Done as i32);
             }
-            // The kernel hands packets over after 100 ms: those that came until now, too.
-            let gathered = Timespec { tv_sec: 0, tv_nsec: 150_000_000 };
-            let _ = poll(&mut [PollFd::new(&capture, PollFlags::IN)], Some(&gathered));
+            // The kernel hands packets over after half of that time: those that came until now, too.
+            let _ = poll(&mut [PollFd::new(&capture, PollFlags::IN)], Some(&GATHERS));
             capture.read_waiting();
             writeln!(stream, "{}", serde_json::to_string(&capture.take()?)?)?;
         }

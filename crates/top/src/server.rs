@@ -96,13 +96,11 @@ impl Server {
             self.name = name_of(group.root);
         }
         let found = is_other.then(|| libraries::of_processes(&group.pids).ok()).flatten();
-        match found.filter(|found| !found.is_empty() && *found != self.libraries) {
-            Some(found) => {
-                self.libraries = found;
-                self.sampler = sampler(group, &mut self.libraries)?;
-            }
-            None => self.sampler.follow(&group.pids, period_ns).or_fault(Fault::Environment)?,
+        if let Some(found) = found.filter(|found| !found.is_empty() && *found != self.libraries) {
+            self.libraries = found;
+            self.sampler = sampler(group, &mut self.libraries)?;
         }
+        self.sampler.follow(&group.pids, period_ns).or_fault(Fault::Environment)?;
         if std::mem::replace(&mut self.period_ns, period_ns) != period_ns {
             // Samples of two periods are not worth the same.
             (self.times, self.began) = (Times::new(self.cpu.window), Instant::now());

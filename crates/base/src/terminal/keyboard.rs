@@ -10,13 +10,13 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 /// Keys that mean something on a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// q: it ends.
+    /// The key q, which ends a program.
     Quit,
     /// The arrow, or k as in vi.
     Up,
     /// The arrow, or j.
     Down,
-    /// Enter.
+    /// The key Enter, which opens what is marked.
     Enter,
     /// Esc.
     Escape,

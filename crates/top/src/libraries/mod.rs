@@ -81,9 +81,9 @@ impl PartialEq for Found {
     }
 }
 
-/// The TLS libraries that one of these processes has mapped, and one that is part of its program: Rust's and Go's may
-/// serve where another is mapped for something else, while programs on a shared OpenSSL say which they were built with.
-/// Workers may have mapped what their parent has not.
+/// The TLS libraries that one of these processes has mapped, and another that is part of its program: either may serve,
+/// and the other do something else. Programs on a shared OpenSSL say which they were built with. Workers may have mapped
+/// what their parent has not.
 ///
 /// # Errors
 /// None has, and one has ended, or this user may not look into it.
@@ -103,9 +103,7 @@ pub fn of_processes(pids: &[u32]) -> Result<Vec<Found>> {
     let programs = pids.iter().filter_map(|pid| Some((fs::read_link(format!("/proc/{pid}/exe")).ok()?, *pid)));
     let programs: BTreeMap<PathBuf, u32> = programs.collect();
     let inside = programs.iter().find_map(|(path, pid)| inside(path, *pid));
-    let is_sure = |inside: &Found| ["rustls", "go"].contains(&inside.library.id);
-    let inside = inside.filter(|inside| found.is_empty() || is_sure(inside));
-    found.extend(inside);
+    found.extend(inside.filter(|inside| found.iter().all(|of: &Found| of.library.id != inside.library.id)));
     match refused {
         Some(error) if found.is_empty() => Err(error),
         _ => Ok(found),
