@@ -81,9 +81,8 @@ impl PartialEq for Found {
     }
 }
 
-/// The TLS libraries that one of these processes has mapped, and another that is part of its program: either may serve,
-/// and the other do something else. Programs on a shared OpenSSL say which they were built with. Workers may have mapped
-/// what their parent has not.
+/// The TLS libraries that one of these processes has mapped, and another that is part of its program: either may serve.
+/// Programs on a shared OpenSSL say which they were built with. Workers may have mapped what their parent has not.
 ///
 /// # Errors
 /// None has, and one has ended, or this user may not look into it.
