@@ -8,7 +8,7 @@ pub fn http2_receive(data: &[u8]) {
     let Some((&cut, bytes)) = data.split_first() else { return };
     let receive = |piece: usize| {
         let (mut out, mut events, mut answered) = (Vec::new(), Vec::new(), Vec::new());
-        let mut client = Client::begin(&mut out);
+        let mut client = Client::begin(true, &mut out);
         for data in 0..3u8 {
             let request = Request { data, body_bytes: 9 * u64::from(data), to_head: data == 1, keeps_location: true };
             client.request(b"GET / HTTP/1.1\r\nHost: h\r\nCookie: a=1; b=2\r\n\r\n", request, &mut out);

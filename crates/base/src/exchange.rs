@@ -2,6 +2,7 @@
 
 mod answer;
 mod reach;
+mod reply;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,6 +18,7 @@ use tlsdyno_wire::http::Response;
 
 pub use answer::{Answer, Moment, Times, doing};
 pub use reach::{Held, Reach};
+use reply::{Http2, Reply, place_of_http2};
 
 /// How long connecting, the handshake and the answer may take, each. A mismatched pair of ends fails at once; only a
 /// hanging server takes this long.
@@ -53,7 +55,7 @@ pub enum Failure {
     /// The server closed before its response was complete.
     #[error("the server closed the connection before its response was complete")]
     Closed,
-    /// The response was not HTTP.
+    /// The response was not HTTP, or not what the server chose of it.
     #[error("the response is not HTTP: {0}")]
     Http(String),
     /// Nothing was received or sent for this long.
@@ -117,12 +119,17 @@ pub struct Exchange<'a> {
     request: &'a [u8],
     /// Sent behind the request, past TLS.
     raw: &'a [u8],
+    /// HTTP/2 is spoken without TLS too (RFC 9113 section 3.3).
+    prior_knowledge: bool,
+    /// The place of HTTP/2 among the protocols that were offered.
+    http2_place: Option<u8>,
     received: Received,
     out: Vec<u8>,
     buffer: Vec<u8>,
     is_awake: bool,
     bytes_in: u64,
     bytes_out: u64,
+    data_bytes_out: u64,
     times: Times,
     /// What was negotiated: an ended client knows it no more.
     handshake: Option<Handshake>,
@@ -149,15 +156,24 @@ impl<'a> Exchange<'a> {
             client: None,
             request: b"",
             raw: b"",
+            prior_knowledge: false,
+            http2_place: None,
             received: Received { moments: vec![Moment::now(doing::CONNECTING, 0)], ..Received::default() },
             out: Vec::with_capacity(4096),
             buffer: vec![0; 32 * 1024],
             is_awake: false,
             bytes_in: 0,
             bytes_out: 0,
+            data_bytes_out: 0,
             times: Times::default(),
             handshake: None,
         })
+    }
+
+    /// Without TLS, speaks HTTP/2 to a server that is known to speak it.
+    #[must_use]
+    pub fn with_prior_knowledge(self, prior_knowledge: bool) -> Exchange<'a> {
+        Exchange { prior_knowledge, ..self }
     }
 
     /// Waits for the server without sleeping. A server pays for waking up who sleeps, and the longer it let them sleep
@@ -203,6 +219,8 @@ impl<'a> Exchange<'a> {
 
     fn hello(&mut self, tls: Option<&Arc<Config>>, session: Option<Session>) {
         if let Some(config) = tls {
+            self.http2_place = place_of_http2(config);
+            self.received.undecided = self.http2_place.map(|_| Vec::new());
             self.client = Some(Client::new(config, session, &mut SystemEntropy, now_ms(), &mut self.out));
             self.received.moments.push(Moment::now(doing::HELLO, self.out.len()));
         }
@@ -224,7 +242,7 @@ impl<'a> Exchange<'a> {
         loop {
             self.request_if_possible()?;
             self.send()?;
-            if self.received.response.is_complete() && self.times.requested_ns.is_some() {
+            if self.received.reply.is_complete() && self.times.requested_ns.is_some() {
                 return Ok(());
             }
             let began_ns = self.times.finished_ns.unwrap_or(self.times.hello_ns);
@@ -261,7 +279,7 @@ impl<'a> Exchange<'a> {
 
     /// The server sends no more: that is the end of a response that says no length. Its last byte came before.
     pub fn ended(&mut self) -> Result<(), Failure> {
-        self.received.response.end_of_input().map_err(|_| Failure::Closed)
+        if self.received.reply.end_of_input() { Ok(()) } else { Err(Failure::Closed) }
     }
 
     /// Where TLS 1.3 has given no ticket yet, waits so long for one.
@@ -282,40 +300,77 @@ impl<'a> Exchange<'a> {
     pub fn end(mut self) -> Result<Answer, Failure> {
         let handshake = self.handshake.take().or_else(|| self.client.as_ref()?.handshake().cloned());
         if let Some(client) = &mut self.client {
+            let words = self.received.reply.last_words();
+            if !words.is_empty() && !client.peer_closed() {
+                let _ = client.send(&words, &mut self.out);
+            }
             client.close(&mut self.out);
             // The response is there: what becomes of the farewell is nobody's trouble.
             let _ = self.stream.write_all(&self.out);
         }
         let mut received = self.received;
         received.moments.push(Moment::now(doing::DATA, 0));
-        let status = received.response.head().ok_or(Failure::Closed)?.status;
+        let (status, body_bytes) = received.reply.result().ok_or(Failure::Closed)?;
         Ok(Answer {
             status,
-            body_bytes: received.response.body_bytes(),
+            body_bytes,
             handshake,
             sessions: received.sessions,
             chain: received.chain,
-            response: received.kept,
+            response: received.reply.head().unwrap_or(received.kept),
             script: self.client.as_ref().map(Client::script),
             overhead_in: self.bytes_in - received.data_bytes,
-            overhead_out: self.bytes_out - (self.request.len() + self.raw.len()) as u64,
+            overhead_out: self.bytes_out - self.data_bytes_out,
             times: self.times,
             moments: received.moments,
         })
     }
 
     fn request_if_possible(&mut self) -> Result<(), Failure> {
-        let can_be_sent = self.client.as_ref().is_none_or(|client| client.room() >= self.request.len());
+        let can_be_sent = match &self.client {
+            // What the server chooses is known at the end of the handshake.
+            Some(client) if self.received.undecided.is_some() => client.is_connected(),
+            client => client.as_ref().is_none_or(|client| client.room() >= self.request.len()),
+        };
         if self.times.requested_ns.is_some() || !can_be_sent {
             return Ok(());
         }
-        match &mut self.client {
-            None => self.out.extend_from_slice(self.request),
-            Some(client) => client.send(self.request, &mut self.out)?,
+        self.received.decide(self.speaks_http2(), self.client.is_some(), self.request);
+        if let Reply::Http2(_) = self.received.reply {
+            self.send_frames()?;
+        } else {
+            self.send_data(self.request)?;
         }
         self.out.extend_from_slice(self.raw);
+        self.data_bytes_out += self.raw.len() as u64;
         self.received.moments.push(Moment::now(doing::DATA, 0));
         self.times.requested_ns = Some(monotonic_ns());
+        Ok(())
+    }
+
+    fn speaks_http2(&self) -> bool {
+        match &self.client {
+            None => self.prior_knowledge,
+            Some(client) => {
+                let chosen = client.handshake().and_then(|handshake| handshake.alpn);
+                chosen.is_some() && chosen == self.http2_place
+            }
+        }
+    }
+
+    /// Makes the frames of HTTP/2 that wait part of the output.
+    fn send_frames(&mut self) -> Result<(), Failure> {
+        let Reply::Http2(http2) = &mut self.received.reply else { return Ok(()) };
+        let frames = std::mem::take(&mut http2.frames);
+        if frames.is_empty() { Ok(()) } else { self.send_data(&frames) }
+    }
+
+    fn send_data(&mut self, data: &[u8]) -> Result<(), Failure> {
+        match &mut self.client {
+            None => self.out.extend_from_slice(data),
+            Some(client) => client.send(data, &mut self.out)?,
+        }
+        self.data_bytes_out += data.len() as u64;
         Ok(())
     }
 
@@ -354,13 +409,16 @@ impl<'a> Exchange<'a> {
                 }
             }
         }
-        self.received.fault.take().map_or(Ok(()), |fault| Err(Failure::Http(fault)))
+        self.received.fault.take().map_or(Ok(()), |fault| Err(Failure::Http(fault)))?;
+        self.send_frames()
     }
 }
 
 /// What has come of the server.
 struct Received {
-    response: Response,
+    reply: Reply,
+    /// What came before it is known what the server chose; `None`: it is known.
+    undecided: Option<Vec<u8>>,
     kept: Vec<u8>,
     data_bytes: u64,
     fault: Option<String>,
@@ -372,13 +430,31 @@ struct Received {
 impl Default for Received {
     fn default() -> Received {
         Received {
-            response: Response::new(false),
+            reply: Reply::Http1(Response::new(false)),
+            undecided: None,
             kept: Vec::new(),
             data_bytes: 0,
             fault: None,
             sessions: Vec::new(),
             chain: Vec::new(),
             moments: Vec::new(),
+        }
+    }
+}
+
+impl Received {
+    /// Makes the request in the protocol that was chosen, and reads what came before.
+    fn decide(&mut self, http2: bool, over_tls: bool, request: &[u8]) {
+        let early = self.undecided.take();
+        if http2 && matches!(self.reply, Reply::Http1(_)) {
+            self.reply = Http2::asking(over_tls, request);
+        }
+        early.iter().for_each(|bytes| self.read(bytes));
+    }
+
+    fn read(&mut self, bytes: &[u8]) {
+        if let Err(fault) = self.reply.receive(bytes) {
+            self.fault.get_or_insert(fault);
         }
     }
 }
@@ -396,8 +472,9 @@ impl Receiver for Received {
         self.data_bytes += bytes.len() as u64;
         let room = KEPT_BYTES - self.kept.len();
         self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if let Err(fault) = self.response.receive(bytes) {
-            self.fault.get_or_insert(fault.to_string());
+        match &mut self.undecided {
+            Some(early) => early.extend_from_slice(bytes),
+            None => self.read(bytes),
         }
     }
 

@@ -103,7 +103,8 @@ pub(super) const EVENT: Driver = Driver {
 
 pub(super) const PREFORK: Driver = Driver {
     server: ServerName::ApachePrefork,
-    capabilities: Some(Capabilities { process_per_connection: true, ..CAPABILITIES }),
+    // mod_http2 does not work with it.
+    capabilities: Some(Capabilities { process_per_connection: true, http2: false, ..CAPABILITIES }),
     prepare: |spec, place| prepare(spec, Mpm::Prefork, place),
     lines: |setting| lines(Mpm::Prefork, setting),
     ..EVENT
@@ -124,6 +125,7 @@ fn lines(mpm: Mpm, setting: Setting) -> Vec<String> {
             vec![format!("{CERTIFICATE} {}", file.chain), format!("{CERTIFICATE_KEY} {}", file.key)]
         }
         Setting::SessionTimeout(seconds) => vec![format!("SSLSessionCacheTimeout {seconds}")],
+        Setting::Http2 => owned(&["# a2enmod http2; not with the prefork MPM", "Protocols h2 http/1.1"]),
         Setting::KeepAlive(seconds) => vec!["KeepAlive On".to_owned(), format!("KeepAliveTimeout {seconds}")],
         Setting::RecordBytes(_) => Vec::new(),
         Setting::SessionCache(cache) => vec![format!(
@@ -211,6 +213,7 @@ fn modules(spec: &ServerSpec, mpm: Mpm, program: &Path) -> Result<Vec<String>> {
     if spec.log_sessions {
         needed.push("log_config");
     }
+    needed.extend(spec.http2.then_some("http2"));
     if let Some(tls) = &spec.tls {
         needed.extend(cache_module(tls.session_cache));
         needed.push("ssl");

@@ -21,6 +21,7 @@ pub(super) const DRIVER: Driver = Driver {
         name: "builtin",
         session_caches: &[SessionCache::Off, SessionCache::Shared],
         ticket_keys: &[TicketKeys::Own],
+        http2: false,
         ..USUAL
     }),
     no_session_log: None,

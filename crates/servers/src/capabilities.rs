@@ -15,6 +15,8 @@ pub struct Capabilities {
     pub ticket_keys: &'static [TicketKeys],
     pub session_timeout: bool,
     pub early_data: bool,
+    /// Over TLS, and without it to clients that know.
+    pub http2: bool,
     /// It goes on with other connections while a private-key operation runs elsewhere.
     pub asynchronous: bool,
     /// It has a process for each connection, so that many servers at once are many processes.
@@ -32,6 +34,7 @@ pub(super) const USUAL: Capabilities = Capabilities {
     ticket_keys: ALL_KEYS,
     session_timeout: true,
     early_data: true,
+    http2: true,
     asynchronous: false,
     process_per_connection: false,
 };
@@ -67,6 +70,7 @@ pub struct Wanted {
     pub ticket_keys: TicketKeys,
     pub session_timeout_s: Option<u32>,
     pub early_data: bool,
+    pub http2: bool,
     pub tls13: bool,
 }
 
@@ -78,6 +82,7 @@ impl Wanted {
             ticket_keys: tls.ticket_keys,
             session_timeout_s: tls.session_timeout_s,
             early_data: tls.early_data,
+            http2: false,
             tls13: tls.versions().contains(&Version::Tls13),
         }
     }
@@ -119,6 +124,12 @@ impl Wanted {
             "{name} takes no early data; {} do",
             having(|able| able.early_data)
         );
+        ensure!(
+            able.http2 || !self.http2,
+            "{} speaks HTTP/1.1 only; {} speak HTTP/2 too",
+            server.name(),
+            having(|able| able.http2)
+        );
         Ok(())
     }
 }
@@ -133,6 +144,7 @@ mod tests {
         ticket_keys: TicketKeys::Own,
         session_timeout_s: None,
         early_data: false,
+        http2: false,
         tls13: true,
     };
 
@@ -161,6 +173,13 @@ mod tests {
         assert!(refused(Wanted { session_timeout_s: Some(0), ..PLAIN }, Nginx, 1).contains("at least 1 s"));
         let early = Wanted { early_data: true, ..PLAIN };
         assert!(refused(early, Lighttpd, 1).starts_with("lighttpd takes no early data; nginx, "));
+        let http2 = Wanted { http2: true, ..PLAIN };
+        let able = "nginx, apache, haproxy and lighttpd speak HTTP/2 too";
+        assert_eq!(
+            refused(http2, ServerName::ApachePrefork, 1),
+            format!("apache-prefork speaks HTTP/1.1 only; {able}")
+        );
+        assert_eq!(refused(http2, ServerName::Builtin, 1), format!("builtin speaks HTTP/1.1 only; {able}"));
         assert!(refused(Wanted { tls13: false, ..early }, Nginx, 1).contains("--tls 1.3"));
     }
 

@@ -36,6 +36,8 @@ pub enum Setting {
     TicketKeys(TicketKeys),
     /// Early data is taken (RFC 9846 section 8: only requests that may be repeated are safe in it).
     EarlyData,
+    /// HTTP/2 beside HTTP/1.1, where clients offer it.
+    Http2,
     /// A connection without a request is kept so long, seconds.
     KeepAlive(u32),
     RecordBytes(u32),
@@ -98,6 +100,7 @@ impl Setting {
             change.ticket_keys.map(Setting::TicketKeys),
             change.session_timeout_s.map(Setting::SessionTimeout),
             change.early_data.filter(|on| *on).map(|_| Setting::EarlyData),
+            change.http2.filter(|on| *on).map(|_| Setting::Http2),
             change.keep_alive_s.map(Setting::KeepAlive),
             change.record_bytes.map(Setting::RecordBytes),
         ];

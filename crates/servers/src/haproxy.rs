@@ -61,6 +61,7 @@ fn lines(setting: Setting) -> Vec<String> {
             vec![format!("{BIND} crt {}    # certificate and key in one file", file.chain)]
         }
         Setting::SessionTimeout(seconds) => global_lines(&[&session_lifetime(seconds)]),
+        Setting::Http2 => vec![format!("{BIND} {HTTP2}")],
         Setting::KeepAlive(seconds) => vec![format!("timeout http-keep-alive {seconds}s")],
         Setting::RecordBytes(bytes) => global_lines(&[&format!("tune.ssl.maxrecord {bytes}")]),
         Setting::SessionCache(SessionCache::Off) => global_lines(&[&cached_sessions(0)]),
@@ -86,6 +87,7 @@ const GROUPS: &str = "curves";
 const NO_TICKETS: &str = "no-tls-tickets";
 const TICKET_KEYS: &str = "tls-ticket-keys";
 const EARLY_DATA: &str = "allow-0rtt";
+const HTTP2: &str = "alpn h2,http/1.1";
 const ASYNCHRONOUS: &str = "ssl-mode-async";
 /// An accelerator beside OpenSSL's own provider.
 const PROVIDERS: [&str; 2] = ["ssl-provider CARD", "ssl-provider default"];
@@ -145,13 +147,15 @@ fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     }
     global.extend(spec.asynchronous.then(|| ASYNCHRONOUS.to_owned()));
     let behind = backend.as_ref().map(|own| Origin::Server(own.instance.address())).or(spec.origin.clone());
+    // Without TLS it knows HTTP/2 by its first bytes.
+    let http2 = if spec.http2 && spec.tls.is_some() { &format!(" {HTTP2}") } else { "" };
     let config = rendered(&Configuration {
         spec,
         place,
         user: user.as_ref(),
         connections: connections_max(),
         global,
-        tls: spec.tls.as_ref().map_or(Ok(String::new()), |tls| tls_parameters(tls, place))?,
+        tls: spec.tls.as_ref().map_or(Ok(String::new()), |tls| tls_parameters(tls, place))? + http2,
         origin: behind.context("there is nothing behind the proxy")?,
     })?;
     let path = place.write(CONFIG_FILE, &config)?;

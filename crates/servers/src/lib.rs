@@ -102,6 +102,8 @@ pub struct ServerSpec {
     /// TLS settings; `None` is plain HTTP. A user's own command has its own: only `certificate` is used, for its
     /// placeholders.
     pub tls: Option<ServerTls>,
+    /// It speaks HTTP/2: over TLS if clients offer it, without TLS to those that know.
+    pub http2: bool,
     /// What the copy of an installed configuration has instead of its own TLS settings.
     pub asked_of_installed: TlsChange,
     pub docroot: PathBuf,

@@ -35,6 +35,9 @@ const HIGHEST_VERSION: &str = "MaxProtocol";
 const GROUPS: &str = "Groups";
 const NO_TICKETS: &str = "-SessionTicket";
 const FEATURES: &str = "server.feature-flags";
+const HTTP2: &str = "\"server.h2proto\" => \"enable\"";
+/// Without TLS, to clients that know.
+const HTTP2_WITHOUT_TLS: &str = "\"server.h2c\" => \"enable\"";
 const WORKERS: &str = "server.max-worker";
 /// How long a ticket key may be used, in seconds: no experiment lasts longer.
 const TICKET_KEY_LIFETIME_S: u32 = 10 * 365 * 86_400;
@@ -72,6 +75,7 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::Certificate(_) => {
             vec![format!("{CERTIFICATE} = \"{SITE_CHAIN}\""), format!("{CERTIFICATE_KEY} = \"{SITE_KEY}\"")]
         }
+        Setting::Http2 => vec![format!("{FEATURES} += ({HTTP2})")],
         Setting::KeepAlive(seconds) => vec![
             format!("server.max-keep-alive-idle = {seconds}"),
             format!("server.max-keep-alive-requests = {KEPT_REQUESTS}"),
@@ -113,6 +117,7 @@ fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     let mut features = vec!["\"server.graceful-restart-bg\" => \"enable\"".to_owned()];
     let has_cache = spec.tls.as_ref().is_some_and(|tls| tls.session_cache != SessionCache::Off);
     features.extend(has_cache.then(|| session_cache("enable")));
+    features.extend([HTTP2, HTTP2_WITHOUT_TLS].into_iter().filter(|_| spec.http2).map(str::to_owned));
     let config = rendered(&Configuration {
         spec,
         place,

@@ -90,6 +90,7 @@ fn lines(setting: Setting) -> Vec<String> {
         Setting::Certificate(_) => certificate_lines(SITE_CHAIN, SITE_KEY),
         Setting::AlsoCertificate(file) => certificate_lines(&file.chain, &file.key),
         Setting::SessionTimeout(seconds) => vec![format!("ssl_session_timeout {seconds}s;")],
+        Setting::Http2 => owned(&["listen 443 ssl http2;    # from nginx 1.25.1 on: http2 on;"]),
         Setting::KeepAlive(seconds) => vec![format!("keepalive_timeout {seconds}s;")],
         Setting::RecordBytes(bytes) => vec![format!("ssl_buffer_size {bytes};")],
         Setting::SessionCache(cache) => session_cache_lines(cache),
@@ -133,6 +134,27 @@ fn ticket_key_lines(keys: TicketKeys) -> Vec<String> {
     }
 }
 
+/// How HTTP/2 is switched on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Http2 {
+    Off,
+    /// Of `listen`, where a listener without TLS then speaks nothing else.
+    Parameter,
+    /// From nginx 1.25.1 on.
+    Directive,
+}
+
+impl Http2 {
+    fn of(spec: &ServerSpec, program: &Path) -> Http2 {
+        const WITH_DIRECTIVE: Package = Package { oldest: "1.25.1", ..PACKAGE };
+        match spec.http2 {
+            false => Http2::Off,
+            true if WITH_DIRECTIVE.is_too_old(&programs::output_of(program, &["-v"])) => Http2::Parameter,
+            true => Http2::Directive,
+        }
+    }
+}
+
 fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
     let directory = place.own;
     let program = PACKAGE.require(" or use --server builtin")?;
@@ -143,6 +165,7 @@ fn prepare(spec: &ServerSpec, place: InstancePlace) -> Result<Prepared> {
         user: user.as_ref(),
         is_root: rustix::process::geteuid().is_root(),
         connections: worker_connections(),
+        http2: Http2::of(spec, &program),
         own: escaped(directory)?,
         docroot: quoted(&spec.docroot)?,
         tls: spec.tls.as_ref().map_or(Ok(Vec::new()), |tls| tls_directives(tls, place))?,
@@ -194,6 +217,7 @@ struct Configuration<'a> {
     user: Option<&'a WorkerUser>,
     is_root: bool,
     connections: u64,
+    http2: Http2,
     own: String,
     docroot: String,
     tls: Vec<String>,

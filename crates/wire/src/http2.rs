@@ -24,6 +24,9 @@ pub use encoder::Encoder;
 pub use hpack::{Decoder, HpackFault};
 pub use stream::{Request, Stream, StreamFault};
 
+/// The name of HTTP/2 over TLS in ALPN (RFC 9113 section 3.1).
+pub const ALPN: &str = "h2";
+
 /// Size of the header table that the client announces, bytes: Chromium's.
 pub const TABLE_BYTES_ANNOUNCED: usize = 65_536;
 

@@ -18,7 +18,7 @@ pub struct Answer {
     pub sessions: Vec<Session>,
     /// The server's certificates; empty where it resumed, and of plain HTTP.
     pub chain: Vec<Vec<u8>>,
-    /// The response as it came, head and body; of a long one the beginning.
+    /// The response as it came, head and body; of a long one the beginning, of HTTP/2 a head with status and location.
     pub response: Vec<u8>,
     /// The flights of the handshake; `None` for plain HTTP.
     pub script: Option<Script>,

@@ -8,7 +8,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::set_socket_linger;
 use tlsdyno_tls::{Config, Error, Handshake, Session, named};
 use tlsdyno_wire::handshake;
-use tlsdyno_wire::http::Response;
 
 use super::{AT_ONCE, Exchange, Failure};
 
@@ -124,7 +123,7 @@ impl<'a> Exchange<'a> {
 
     /// Asks for the same once more, on the connection that the server has kept.
     pub fn again(&mut self) -> Result<(), Failure> {
-        self.received.response = Response::new(false);
+        self.received.reply.next(self.request);
         self.times.requested_ns = None;
         self.answered()
     }

@@ -31,8 +31,8 @@ pub use lives::Life;
 pub use merge::merge;
 pub use outcome::{ErrorKind, Handshakes, Http2Use, LoopOutcome, Outcome, Phase, Relayed, WindowUse};
 pub use plan::{
-    Arrivals, Connections, Expect, HTTP2, LoadTarget, Object, Pacing, Pause, Plan, Rate, Request, Resumption,
-    SessionLimits, Spread, Timeouts, Until, User, Workload,
+    Arrivals, BROWSER_ALPN, BROWSER_STREAMS, Connections, Expect, HTTP2, LoadTarget, Object, Pacing, Pause, Plan, Rate,
+    Request, Resumption, SessionLimits, Spread, Timeouts, Until, User, Workload,
 };
 pub use progress::{Recent, RecordedLatencies, Snapshot, Watched, Watcher, watch};
 pub use rated::{Kept, Rated};

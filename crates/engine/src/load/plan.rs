@@ -12,8 +12,14 @@ use super::redirect::Redirects;
 use super::route::Route;
 use super::share::Share;
 
-/// The name of HTTP/2 over TLS in ALPN (RFC 9113 section 3.1).
-pub const HTTP2: &str = "h2";
+/// The name of HTTP/2 over TLS in ALPN.
+pub const HTTP2: &str = tlsdyno_wire::http2::ALPN;
+
+/// What browsers offer by ALPN to speak HTTP/2.
+pub const BROWSER_ALPN: [&str; 2] = [HTTP2, "http/1.1"];
+
+/// Requests at once on a browser's connection of HTTP/2, if the server allows so many: Chromium's.
+pub const BROWSER_STREAMS: u32 = 100;
 
 /// What a response must look like to count as a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -266,12 +272,17 @@ pub struct LoadTarget {
     /// settings beside it.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub tls: Option<Arc<tlsdyno_tls::Config>>,
+    /// Without TLS: the server is known to speak HTTP/2 (RFC 9113 section 3.3). With TLS it chooses.
+    pub prior_knowledge: bool,
 }
 
 impl LoadTarget {
-    /// Whether the server may choose HTTP/2: then requests are made in it.
+    /// Whether the server may choose HTTP/2, or is known to speak it: then requests are made in it.
     pub fn offers_http2(&self) -> bool {
-        self.tls.as_ref().is_some_and(|config| config.settings().alpn.iter().any(|name| name == HTTP2))
+        match &self.tls {
+            Some(config) => config.settings().alpn.iter().any(|name| name == HTTP2),
+            None => self.prior_knowledge,
+        }
     }
 
     /// How much of a real client's work is done for its TLS; `None` without TLS.

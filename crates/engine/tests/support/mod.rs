@@ -108,7 +108,7 @@ pub fn plan(address: SocketAddr, workload: Workload, connections: Connections) -
     Plan {
         streams: 1,
         pages_at_once_count: 1,
-        target: LoadTarget { address, host: "localhost".into(), tls: None },
+        target: LoadTarget { address, host: "localhost".into(), tls: None, prior_knowledge: false },
         route: Route::default(),
         body: None,
         users: 0..workload.users.len() as u32,

@@ -273,7 +273,8 @@ impl<'a> SingleServer<'a> {
     fn users_min(&self) -> u32 {
         let load = &self.experiment.load;
         let one_by_one = self.testbed.site.workload.requests.iter().all(|request| request.page_end);
-        let width = if one_by_one { 1 } else { load.per_user };
+        let width =
+            if one_by_one { 1 } else { load.width(self.testbed.servers.iter().any(ServerUnderTest::has_http2)) };
         load.connections.div_ceil(width).max(8).max(self.load.loops)
     }
 

@@ -51,6 +51,7 @@ impl Started {
         let wait_ns = |us: f64| Transaction { wait_ns: (us * 1e3) as u64, ..Transaction::default() };
         let spec = ServerSpec {
             tls: Some(credentials.server_tls(&server.tls)),
+            http2: server.tls.http2,
             connections,
             transaction: server.transaction_us.map(wait_ns),
             ..ServerSpec::new(server.kind, directory.path().join("docroot"))

@@ -82,7 +82,7 @@ impl Runs {
             .push(Configuration { valid, ..Configuration::setting(name, run.effort.is_some(), Vec::new()) });
         if let Some(effort) = &run.effort {
             record.manifest.effort = effort.clone();
-            record.manifest.negotiated = manifest::negotiated_text(&run.outcome.negotiated);
+            record.manifest.negotiated = manifest::negotiated_text(&run.outcome);
         }
         record.kind_part.change(|load: &mut LoadRecord| load.runs.push(run));
     }
@@ -389,7 +389,7 @@ impl Subject for LoadedUrl<'_> {
             });
         }
         if journal.record().manifest.negotiated.is_empty() {
-            let negotiated = manifest::negotiated_text(&outcome.negotiated);
+            let negotiated = manifest::negotiated_text(&outcome);
             journal.change(|record| record.manifest.negotiated = negotiated);
         }
         Ok(block)

@@ -48,6 +48,7 @@ pub fn check(experiment: &ProbeExperiment) -> Result<()> {
     for site in &robot.site {
         site.network.check().with_context(|| site.name.clone())?;
         ensure!(!site.server.kind.is_users_own(), "{}: a server of tlsdyno's is measured", site.name);
+        ensure!(!site.tls.http2, "{}: a robot speaks HTTP/1.1; leave `http2` out", site.name);
         ensure!(site.server.libraries.is_empty(), "{}: a robot's servers use the system's OpenSSL", site.name);
     }
     Ok(())

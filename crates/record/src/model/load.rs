@@ -13,9 +13,14 @@ pub struct Load {
     /// Most connections open at once
     #[arg(short, long, value_name = "N", default_value_t = 64)]
     pub connections: u32,
-    /// Most connections of one user at once
+    /// Most connections of one user at once, as browsers have under HTTP/1.1; under HTTP/2 it is one
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub per_user: u32,
+    // `None`: as browsers, 100.
+    /// Requests at once on a connection of HTTP/2, if the server allows so many [default: 100]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<u32>,
     /// Open all connections of a page at once instead of waiting for the first handshake (costs more full handshakes)
     #[arg(long)]
     pub all_at_once: bool,
@@ -53,6 +58,11 @@ impl Load {
                 Resumption::Share(percent / 100.0)
             }
         })
+    }
+
+    /// Most connections of one user at once: a browser has one of HTTP/2.
+    pub fn width(&self, http2: bool) -> u32 {
+        if http2 { 1 } else { self.per_user }
     }
 
     /// Whether no request has to do with another: each has a connection of its own, and the share of reuse is that of

@@ -84,6 +84,7 @@ const UNCHANGED: TlsChange = TlsChange {
     session_cache: None,
     session_timeout_s: None,
     early_data: None,
+    http2: None,
     keep_alive_s: None,
     record_bytes: None,
 };

@@ -35,6 +35,13 @@ pub struct Tls {
     pub early_data: bool,
     /// The client offers encrypt-then-MAC (CBC suites of TLS 1.2).
     pub encrypt_then_mac: bool,
+    /// HTTP/2: the client offers it (ALPN), and the server takes it.
+    #[serde(skip_serializing_if = "is_off")]
+    pub http2: bool,
+}
+
+fn is_off(on: &bool) -> bool {
+    !on
 }
 
 fn is_one(length: &u32) -> bool {
@@ -55,6 +62,7 @@ impl Default for Tls {
             session_timeout_s: None,
             early_data: false,
             encrypt_then_mac: true,
+            http2: false,
         }
     }
 }
@@ -97,6 +105,7 @@ impl Tls {
             session_cache: self.session_cache,
             session_timeout_s: self.session_timeout_s,
             early_data: self.early_data.then_some(true),
+            http2: self.http2.then_some(true),
             ..TlsChange::default()
         }
     }
@@ -158,6 +167,9 @@ pub struct TlsChange {
     pub session_timeout_s: Option<u32>,
     /// See [`Tls::early_data`].
     pub early_data: Option<bool>,
+    /// See [`Tls::http2`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http2: Option<bool>,
     /// How long an installed server keeps a connection without a request, seconds. Users of a log close theirs then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_alive_s: Option<u32>,
@@ -183,6 +195,7 @@ impl TlsChange {
             session_timeout_s: self.session_timeout_s.or(tls.session_timeout_s),
             early_data: self.early_data.unwrap_or(tls.early_data),
             encrypt_then_mac: tls.encrypt_then_mac,
+            http2: self.http2.unwrap_or(tls.http2),
         }
     }
 
@@ -200,6 +213,7 @@ impl TlsChange {
             session_cache: self.session_cache.or(base.session_cache),
             session_timeout_s: self.session_timeout_s.or(base.session_timeout_s),
             early_data: self.early_data.or(base.early_data),
+            http2: self.http2.or(base.http2),
             keep_alive_s: self.keep_alive_s.or(base.keep_alive_s),
             record_bytes: self.record_bytes.or(base.record_bytes),
         }

@@ -95,11 +95,14 @@ pub struct ServerTlsArgs {
     /// --no-tickets) [default: shared, of your own server as it is]
     #[arg(long, value_name = "CACHE", value_parser = choice(SessionCache::ALL), help_heading = "TLS")]
     session_cache: Option<SessionCache>,
+    /// HTTP/2 as browsers speak it: servers take it, clients offer it (ALPN), and a user has one connection
+    #[arg(long, help_heading = "TLS")]
+    http2: bool,
 }
 
 impl ServerTlsArgs {
     pub fn tls(&self) -> Tls {
-        Tls { session_cache: self.session_cache, ..self.tls.with(self.cert) }
+        Tls { session_cache: self.session_cache, http2: self.http2, ..self.tls.with(self.cert) }
     }
 }
 

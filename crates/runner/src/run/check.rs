@@ -14,6 +14,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use tlsdyno_engine::load::limits::STREAMS_MAX;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{ConfigurationModel, Experiment, Measure, Method, Question, ServerName, Tls};
 use tlsdyno_servers::Wanted;
@@ -62,6 +63,7 @@ impl CheckExperiment for Experiment {
         self.load.reuse()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
         ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
+        check_streams(self)?;
         check_measure(&self.measure)?;
         server::check(self)?;
         beside::check(self)?;
@@ -92,9 +94,20 @@ pub fn check_sessions(experiment: &Experiment, server: ServerName, tls: &Tls, wo
         tickets: tls.tickets,
         ticket_keys: tls.ticket_keys(),
         early_data: tls.early_data,
+        http2: tls.http2,
         tls13: tls.version == Version::Tls13,
     };
     wanted.refuse_unable(server, workers)
+}
+
+fn check_streams(experiment: &Experiment) -> Result<()> {
+    let Some(streams) = experiment.load.streams else { return Ok(()) };
+    let is_among = (1..=STREAMS_MAX).contains(&streams);
+    expect("load.streams", streams, is_among, &format!("1 to {STREAMS_MAX} requests at once (--streams)"))?;
+    let tls = &experiment.tls;
+    let has_http2 = tls.http2 || experiment.configurations.iter().any(|model| model.tls.applied(tls).http2);
+    ensure!(has_http2, "`load.streams` (--streams) is for HTTP/2: add --http2 (`tls.http2`), or leave it out");
+    Ok(())
 }
 
 fn check_measure(measure: &Measure) -> Result<()> {

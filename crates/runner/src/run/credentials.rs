@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tlsdyno_base::exchange;
+use tlsdyno_engine::load::BROWSER_ALPN;
 use tlsdyno_record::model::{CertificateKind, Tls};
 use tlsdyno_servers::{CertificateFiles, ServerTls, certificates};
 use tlsdyno_tls::{Effort, Settings};
@@ -60,6 +61,7 @@ impl Credentials {
             encrypt_then_mac: tls.encrypt_then_mac,
             tickets: tls.tickets,
             early_data: tls.early_data,
+            alpn: if tls.http2 { BROWSER_ALPN.map(str::to_owned).to_vec() } else { Vec::new() },
             small_rsa_keys: tls.certificate().is_small_rsa(),
             trust_anchors: vec![self.root.clone()],
             now_unix_s: exchange::now_unix_s(),

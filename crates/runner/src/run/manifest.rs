@@ -1,6 +1,5 @@
 //! The circumstances of a run, read from the machine.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use openssl::pkey::Id;
 use openssl::x509::X509;
 use tlsdyno_base::exchange::Answer;
 use tlsdyno_base::units::{format_binary_bytes, format_count};
+use tlsdyno_engine::load::Outcome;
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{Experiment, WorkersModel, without_secrets, without_value};
 use tlsdyno_record::store::machine::telling;
@@ -205,11 +205,14 @@ pub fn governor_warning(manifest: &Manifest) -> Option<Warning> {
     Some(Warning::new("governor", what).with_remedy(remedy))
 }
 
-/// Negotiated parameters of a run's handshakes, most frequent first, as `version suite group`.
-pub fn negotiated_text(negotiated: &BTreeMap<String, u64>) -> String {
-    let mut texts: Vec<(&String, &u64)> = negotiated.iter().collect();
+/// Negotiated parameters of a run's handshakes, most frequent first, as `version suite group`, and whether HTTP/2 is
+/// spoken.
+pub fn negotiated_text(outcome: &Outcome) -> String {
+    let mut texts: Vec<(&String, &u64)> = outcome.negotiated.iter().collect();
     texts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ")
+    let text = texts.into_iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("; ");
+    let has_http2 = outcome.http2.as_ref().is_some_and(|http2| http2.chosen_count > 0);
+    if has_http2 { text + " · HTTP/2" } else { text }
 }
 
 /// Versions of the libcryptos that the server has mapped: a program may have its own beside the system's.
@@ -263,6 +266,10 @@ pub fn steal_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use tlsdyno_engine::load::Http2Use;
+
     use super::*;
 
     #[test]
@@ -299,8 +306,11 @@ mod tests {
 
     #[test]
     fn what_was_negotiated_most_often_comes_first() {
-        let counts = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 7)]);
-        assert_eq!(negotiated_text(&counts), "b; a");
+        let negotiated = BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 7)]);
+        let mut outcome = Outcome { negotiated, ..Outcome::default() };
+        assert_eq!(negotiated_text(&outcome), "b; a");
+        outcome.http2 = Some(Http2Use { chosen_count: 9, ..Http2Use::default() });
+        assert_eq!(negotiated_text(&outcome), "b; a · HTTP/2");
     }
 
     #[test]

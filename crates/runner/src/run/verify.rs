@@ -6,7 +6,7 @@ use tlsdyno_base::fault::Fault;
 use tlsdyno_engine::load::{Outcome, Request, Resumption, User, Workload};
 use tlsdyno_record::model::Load;
 use tlsdyno_record::store::warning::{self, REUSE_MISSED_MAX, Warning};
-use tlsdyno_traffic::load::warning::relay_overloaded;
+use tlsdyno_traffic::load::warning::{missed_http2, relay_overloaded};
 
 /// Minimum CPU use of a server that counts as the bottleneck.
 const SERVER_BUSY_MIN: f64 = 0.85;
@@ -86,11 +86,11 @@ impl Expected {
 }
 
 /// A user makes more than one connection, and may resume.
-pub fn resumes(workload: &Workload, load: &Load) -> Result<bool> {
+pub fn resumes(workload: &Workload, load: &Load, http2: bool) -> Result<bool> {
     let several = |user: &User| {
         let requests = &workload.requests[user.requests.start as usize..user.requests.end as usize];
         let again =
-            |two: &[Request]| two[0].close_after && !two[1].forget_session || !two[0].page_end && load.per_user > 1;
+            |two: &[Request]| two[0].close_after && !two[1].forget_session || !two[0].page_end && load.width(http2) > 1;
         requests.windows(2).any(again)
             || load.requests_per_connection.is_some_and(|most| requests.len() > most as usize)
     };
@@ -155,6 +155,10 @@ pub fn verify(
     capacity: Capacity,
 ) -> Verdict {
     let Verdict { mut valid, mut warnings, .. } = verify_requests(outcome, expected.requests);
+    if let Some(missed) = outcome.http2.as_ref().and_then(missed_http2) {
+        valid = false;
+        warnings.push(missed);
+    }
     if let Some(as_is) = as_is
         && differs(outcome, expected, as_is)
     {
@@ -425,7 +429,7 @@ mod tests {
         let plain = Request { object: 0, page_end: true, close_after: false, forget_session: false };
         let of = |requests: [Request; 3], load: Load| {
             let (requests, users) = (requests.to_vec(), vec![User { requests: 0..3 }]);
-            resumes(&Workload { requests, users, ..Workload::default() }, &load).unwrap()
+            resumes(&Workload { requests, users, ..Workload::default() }, &load, false).unwrap()
         };
         let of_one = |reuse_percent| Load { reuse_percent, ..Load::default() };
         assert!(!of([plain; 3], of_one(None)), "one connection");

@@ -83,7 +83,8 @@ fn check(spec: &ServerSpec) -> Result<()> {
     if let Some(why) = driver_of(spec.kind).no_session_log.filter(|_| spec.log_sessions) {
         bail!("{why}");
     }
-    spec.tls.as_ref().map_or(Ok(()), |tls| Wanted::new(tls).refuse_unable(spec.kind, spec.workers))
+    let wanted = spec.tls.as_ref().map(|tls| Wanted { http2: spec.http2, ..Wanted::new(tls) });
+    wanted.map_or(Ok(()), |wanted| wanted.refuse_unable(spec.kind, spec.workers))
 }
 
 fn start_prepared(spec: &ServerSpec, place: InstancePlace, prepared: Prepared) -> Result<Instance> {

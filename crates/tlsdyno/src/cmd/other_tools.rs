@@ -10,7 +10,7 @@ const OF_LOAD: [&str; 2] = ["load", "reuse"];
 
 /// What a flag is here, or why there is none.
 #[rustfmt::skip]
-const COUNTERPARTS: [(&[&str], &str); 54] = [
+const COUNTERPARTS: [(&[&str], &str); 55] = [
     // How long, how much, how fast.
     (&["-t"], "threads (wrk, h2load) are --threads N here, the time (ab, locust) is -d 10s, the time-out (hey, \
                bombardier) --timeout 10s"),
@@ -31,7 +31,8 @@ const COUNTERPARTS: [(&[&str], &str); 54] = [
     (&["--keepalive"], "connections are kept unless --close says otherwise"),
     (&["-p"], "a body to send (ab) is --body-file FILE -X POST here; streams (oha) are --streams N, \
                with --http2"),
-    (&["--http3", "--http2-prior-knowledge", "--h2c", "--alpn-list", "--npn-list"],
+    (&["--http2-prior-knowledge", "--h2c"], "an http:// URL and --http2"),
+    (&["--http3", "--alpn-list", "--npn-list"],
      "tlsdyno speaks HTTP/1.1 and, with --http2, HTTP/2 by ALPN"),
     (&["--http1", "--http1.1", "--h1", "--http-version"], "tlsdyno speaks HTTP/1.1 unless --http2 says otherwise"),
     (&["-x", "--proxy"], "no proxy is used; --connect-to HOST:PORT connects to another address than the URL's"),

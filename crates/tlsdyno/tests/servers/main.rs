@@ -14,6 +14,7 @@ mod faults;
 mod foreign_traffic;
 mod front_ends;
 mod hardware;
+mod http2;
 mod installed_nginx;
 mod installed_servers;
 mod libraries;

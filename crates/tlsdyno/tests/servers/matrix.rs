@@ -165,6 +165,7 @@ impl Bench {
         let target = Target {
             address: instance.address(),
             settings: Some(&settings),
+            prior_knowledge: false,
             instruments,
             doubled: Doubled::default(),
             asked: None,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, ensure};
 use tlsdyno_base::choice::choice;
 use tlsdyno_engine::load::limits::STREAMS_MAX;
-use tlsdyno_engine::load::{Arrivals, Pause};
+use tlsdyno_engine::load::{Arrivals, BROWSER_STREAMS, Pause};
 use tlsdyno_engine::time::Time;
 use tlsdyno_record::model::Network;
 use tlsdyno_record::store::load_run::Asked;
@@ -20,9 +20,6 @@ use crate::load::values::{
     ExpectedStatus, Header, Profile, Reuse, bandwidth, parse_alpn, parse_method, pause, per_second,
 };
 use crate::load::workload::WorkloadFlags;
-
-/// Most requests at once of a browser's user, where the server does not say less.
-const BROWSER_STREAMS: u32 = 100;
 
 const COOKIE: &str = "Cookie";
 
@@ -241,7 +238,8 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
 
-    /// Offer HTTP/2 and HTTP/1.1 by ALPN, as browsers do, and speak what the server chooses; a user has one connection
+    /// Offer HTTP/2 and HTTP/1.1 by ALPN, as browsers do, and speak what the server chooses, or HTTP/2 to an http://
+    /// server that is known to speak it; a user has one connection
     #[arg(long, conflicts_with_all = ["alpn", "early_data", "per_user", "receive_rate"])]
     pub http2: bool,
 

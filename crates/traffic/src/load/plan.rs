@@ -11,7 +11,7 @@ use tlsdyno_base::certificate_files;
 use tlsdyno_base::listening::is_loopback;
 use tlsdyno_engine::load::limits::CONNECTIONS_MAX;
 use tlsdyno_engine::load::{
-    Connections, HTTP2, LoadTarget, Pacing, Pause, Plan, Rate, Rated, Route, Timeouts, Until, Workload,
+    BROWSER_ALPN, Connections, LoadTarget, Pacing, Pause, Plan, Rate, Rated, Route, Timeouts, Until, Workload,
 };
 use tlsdyno_engine::time::Time;
 use tlsdyno_tls::{Config, Effort, Settings};
@@ -85,7 +85,7 @@ pub fn plan(options: &Options, url: &Url, address: SocketAddr) -> Result<Plan> {
         slice_ns: rated.is_none().then(|| (duration_ns / SLICES).clamp(SLICE_NS_MIN, SLICE_NS_MAX)),
         rated,
         lead_in_ns,
-        ..Plan::new(LoadTarget { address, host, tls }, workload, connections)
+        ..Plan::new(LoadTarget { address, host, tls, prior_knowledge: options.http2 }, workload, connections)
     })
 }
 
@@ -110,10 +110,6 @@ fn check_target(options: &Options, url: &Url, address: SocketAddr) -> Result<()>
     if options.network.is_some() {
         network::check_address(address)?;
     }
-    ensure!(
-        url.tls || !options.http2,
-        "--http2 is chosen in the TLS handshake (ALPN), as browsers do; the URL is plain http"
-    );
     ensure!(url.tls || options.client_cert.is_none(), "--client-cert is for TLS; the URL is plain http");
     Ok(())
 }
@@ -199,7 +195,7 @@ fn tls(options: &Options, url: &Url, address: SocketAddr) -> Result<Arc<Config>>
         suites: options.suite.clone(),
         groups: options.group.clone(),
         server_name: Some(options.sni.clone().unwrap_or_else(|| url.host.clone())),
-        alpn: if options.http2 { [HTTP2, "http/1.1"].map(str::to_owned).to_vec() } else { options.alpn.clone() },
+        alpn: if options.http2 { BROWSER_ALPN.map(str::to_owned).to_vec() } else { options.alpn.clone() },
         effort,
         tickets: !options.no_tickets,
         early_data: options.early_data,

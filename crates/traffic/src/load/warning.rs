@@ -187,7 +187,8 @@ fn missed_rate(outcome: &Outcome, asked: &Asked) -> Option<Warning> {
     })
 }
 
-fn missed_http2(http2: &Http2Use) -> Option<Warning> {
+/// The server did not choose HTTP/2 where it was offered.
+pub fn missed_http2(http2: &Http2Use) -> Option<Warning> {
     let (downgraded, all) = (http2.downgraded_count, http2.chosen_count + http2.downgraded_count);
     let what = || {
         format!(

@@ -240,7 +240,7 @@ mod tests {
             batch_ns: 0,
         };
         let address = "127.0.0.1:1".parse().unwrap();
-        let target = LoadTarget { address, host: "localhost".to_owned(), tls: None };
+        let target = LoadTarget { address, host: "localhost".to_owned(), tls: None, prior_knowledge: false };
         let plans = [Plan::new(target, Arc::new(workload), connections)];
         let command = |plan_number: usize, users: std::ops::Range<u32>, laps: u64| {
             serde_json::to_string(&Run { plan_number, address, users, until: Until::Laps(laps), seed: 0, held: None })

@@ -415,10 +415,10 @@ impl<T> Client<T> {
     }
 
     /// A connection of which nothing was sent yet.
-    pub(super) fn unbegun() -> Client<T> {
+    pub(super) fn unbegun(encoder: Encoder) -> Client<T> {
         Client {
             decoder: Decoder::new(TABLE_BYTES_ANNOUNCED),
-            encoder: Encoder::default(),
+            encoder,
             streams: Vec::new(),
             next_id: 1,
             held: Vec::new(),

@@ -18,15 +18,22 @@ pub struct Encoder {
     /// The table was made smaller, or larger, and the server does not know yet: the smallest size in between, bytes.
     resized: Option<usize>,
     name: Vec<u8>,
+    scheme: &'static [u8],
 }
 
 impl Default for Encoder {
     fn default() -> Encoder {
-        Encoder { table: Table::new(TABLE_BYTES_DEFAULT), resized: None, name: Vec::new() }
+        Encoder::new(true)
     }
 }
 
 impl Encoder {
+    /// For requests over TLS, or without.
+    pub(super) fn new(over_tls: bool) -> Encoder {
+        let scheme: &[u8] = if over_tls { b"https" } else { b"http" };
+        Encoder { table: Table::new(TABLE_BYTES_DEFAULT), resized: None, name: Vec::new(), scheme }
+    }
+
     /// The server allows a table of so many bytes; no more is used than this client announces itself.
     pub(super) fn set_table_allowed(&mut self, bytes: usize) {
         let bytes = bytes.min(TABLE_BYTES_ANNOUNCED);
@@ -36,7 +43,7 @@ impl Encoder {
         }
     }
 
-    /// Appends the request whose HTTP/1.1 head is `head`, for https. Lines that are no header lines are left out.
+    /// Appends the request whose HTTP/1.1 head is `head`. Lines that are no header lines are left out.
     pub fn request(&mut self, head: &[u8], out: &mut Vec<u8>) {
         if let Some(smallest) = self.resized.take() {
             // RFC 7541 section 4.2: the smallest size first, then the one that holds.
@@ -56,7 +63,7 @@ impl Encoder {
         if let Some((_, authority)) = authority {
             self.field(b":authority", authority, out);
         }
-        self.field(b":scheme", b"https", out);
+        self.field(b":scheme", self.scheme, out);
         self.field(b":path", path, out);
         let mut name = std::mem::take(&mut self.name);
         for (given, value) in fields {

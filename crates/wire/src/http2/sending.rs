@@ -1,6 +1,7 @@
 //! What the client sends: its preface, requests and their bodies, and its end of the connection.
 
 use super::client::Client;
+use super::encoder::Encoder;
 use super::frame;
 use super::stream::{Request, Stream};
 use super::*;
@@ -24,8 +25,9 @@ const PRIORITY: [u8; 5] = [0x80, 0, 0, 0, 255];
 const LAST_ID: u32 = 0x7fff_ffff;
 
 impl<T> Client<T> {
-    /// A connection that begins: appends the preface, settings and the connection's window to `out`.
-    pub fn begin(out: &mut Vec<u8>) -> Client<T> {
+    /// A connection that begins, over TLS or without: appends the preface, settings and the connection's window to
+    /// `out`.
+    pub fn begin(over_tls: bool, out: &mut Vec<u8>) -> Client<T> {
         out.extend_from_slice(PREFACE);
         frame::put_header(out, 6 * SETTINGS.len(), frame::SETTINGS, 0, 0);
         for (setting, value) in SETTINGS {
@@ -33,7 +35,7 @@ impl<T> Client<T> {
             out.extend_from_slice(&value.to_be_bytes());
         }
         frame::put_number(out, frame::WINDOW_UPDATE, 0, CONNECTION_WINDOW_BYTES - WINDOW_BYTES_DEFAULT);
-        Client::unbegun()
+        Client::unbegun(Encoder::new(over_tls))
     }
 
     /// Makes a request whose HTTP/1.1 head is `head`: appends its header block to `out`. Its body follows by

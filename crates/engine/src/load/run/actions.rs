@@ -78,11 +78,12 @@ impl Run<'_> {
 
     /// TCP is connected or, on loopback, is by the time the first bytes are sent.
     pub(super) fn connected(&mut self, id: ConnectionId) {
+        self.output_for(id);
         let Some(config) = &self.plan.target.tls else {
             self.connection(id).phase = ConnectionPhase::Open;
-            return self.users.ready(id, true, 1);
+            let room = self.begin_http2(id, None);
+            return self.users.ready(id, true, room);
         };
-        self.output_for(id);
         let now_ms = self.now_ns / 1_000_000;
         let connection = self.places[id as usize].connection.as_mut().expect("it just connected");
         let decision = self.sessions.decide(connection.user, |session| session.is_usable(now_ms));

@@ -1,5 +1,6 @@
 //! Requests over HTTP/2: several at once on a connection, and what becomes of each of them.
 
+use rustix::net::sockopt::set_tcp_nodelay;
 use tlsdyno_wire::http2::{Client, Event, Fault, Request, Stream, StreamFault};
 
 use super::Run;
@@ -13,16 +14,24 @@ use crate::load::requests::Written;
 use crate::load::users::ConnectionId;
 
 impl Run<'_> {
-    /// Begins HTTP/2 if the server chose it: index in what was offered. Answers how many requests the connection
-    /// carries at once.
+    /// Begins HTTP/2 if the server chose it (index in what was offered), or without TLS. Answers how many requests the
+    /// connection carries at once.
     pub(super) fn begin_http2(&mut self, id: ConnectionId, chosen: Option<u8>) -> u32 {
-        let Some(config) = self.plan.target.tls.as_ref().filter(|_| self.plan.target.offers_http2()) else { return 1 };
-        if chosen.is_none_or(|index| config.settings().alpn[usize::from(index)] != HTTP2) {
+        let target = &self.plan.target;
+        if !target.offers_http2() {
+            return 1;
+        }
+        let is_chosen =
+            |index: u8| target.tls.as_ref().is_some_and(|tls| tls.settings().alpn[usize::from(index)] == HTTP2);
+        if target.tls.is_some() && !chosen.is_some_and(is_chosen) {
             self.recorder.http2.downgraded_count += 1;
             return 1;
         }
         self.recorder.http2.chosen_count += 1;
-        let client = Client::begin(&mut self.frames);
+        let client = Client::begin(target.tls.is_some(), &mut self.frames);
+        // What is sent while the server owes an acknowledgement would wait for that, which browsers do not do. Where it
+        // cannot be set the connection is slower, and nothing else.
+        let _ = set_tcp_nodelay(&self.connection(id).socket, true);
         let room = self.plan.streams.min(client.streams_max());
         self.connection(id).http2 = Some(Box::new(Http2 { client, room, repeated: 0 }));
         self.encrypt_frames(id);
@@ -79,8 +88,12 @@ impl Run<'_> {
         }
         let connection = self.places[id as usize].connection.as_mut().expect("frames are of a connection");
         // Behind its close_notify a client has nothing to say.
-        if let Some(client) = connection.tls.as_mut().filter(|_| connection.phase != ConnectionPhase::Closing) {
-            client.send(&self.frames, &mut self.out).expect("frames are sent on connections that are ready");
+        match &mut connection.tls {
+            _ if connection.phase == ConnectionPhase::Closing => {}
+            Some(client) => {
+                client.send(&self.frames, &mut self.out).expect("frames are sent on connections that are ready");
+            }
+            None => self.out.extend_from_slice(&self.frames),
         }
         self.frames.clear();
     }

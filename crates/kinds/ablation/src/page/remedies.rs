@@ -48,6 +48,7 @@ fn changed_lines(experiment: &Experiment, before: &ConfigurationModel, after: &C
     changed(old.tickets != new.tickets, Setting::Tickets(new.tickets));
     changed(old.ticket_keys != new.ticket_keys, Setting::TicketKeys(new.ticket_keys()));
     changed(old.early_data != new.early_data && new.early_data, Setting::EarlyData);
+    changed(new.http2 && !old.http2, Setting::Http2);
     let count = |model: &ConfigurationModel| model.processors.unwrap_or_default().count;
     changed(count(before) != count(after), Setting::Processors(count(after)));
     if let Some(accelerator) = after.accelerator.as_ref().filter(|_| before.accelerator != after.accelerator) {

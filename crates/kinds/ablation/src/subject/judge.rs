@@ -35,7 +35,7 @@ impl SingleServer<'_> {
         if kind == Role::AsIs && outcome.errors.is_empty() && enough {
             self.as_is = expected.achieved(outcome);
             if journal.record().manifest.negotiated.is_empty() {
-                let negotiated = manifest::negotiated_text(&outcome.negotiated);
+                let negotiated = manifest::negotiated_text(outcome);
                 journal.change(|record| record.manifest.negotiated = negotiated);
             }
             // Connections that open at once by order are no surprise.

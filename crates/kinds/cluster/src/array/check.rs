@@ -41,6 +41,10 @@ impl ArrayExperiment {
         self.check_workers()?;
         check_measure(&self.measure, "experiments with one server at a time; an array's machines stay")?;
         ensure!(self.tls.is_resumable(), "these proxies hand out no sessions; drop `tickets` or `session_cache` = off");
+        ensure!(
+            !self.tls.http2,
+            "an array's proxies speak HTTP/1.1; leave `tls.http2` out, or see `tlsdyno cluster --http2`"
+        );
         self.check_paper()
     }
 

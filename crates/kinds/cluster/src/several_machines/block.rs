@@ -58,7 +58,7 @@ pub fn block(outcome: &Outcome, used: &Usage, verdict: Verdict, localities: Opti
 /// Puts into the record what the first block with TLS came to.
 pub fn note_negotiated(journal: &mut Journal, outcome: &Outcome) {
     if journal.record().manifest.negotiated.is_empty() && !outcome.negotiated.is_empty() {
-        let negotiated = manifest::negotiated_text(&outcome.negotiated);
+        let negotiated = manifest::negotiated_text(outcome);
         journal.change(|record| record.manifest.negotiated = negotiated);
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tlsdyno_base::exchange::exchange;
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::until::until;
-use tlsdyno_engine::load::{self, Connections, Expect, LoadTarget, Plan};
+use tlsdyno_engine::load::{self, BROWSER_STREAMS, Connections, Expect, LoadTarget, Plan};
 use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{CertificateKind, ClientModel, Network, Policy, Tls, WorkersModel};
 use tlsdyno_record::store::Manifest;
@@ -377,7 +377,9 @@ impl Testbed {
     /// plain HTTP.
     pub fn plan(&self, name: &str, entries: Vec<SocketAddr>, tls: Option<&Tls>, clients: Clients) -> Result<Plan> {
         let address = *entries.first().with_context(|| format!("\"{name}\" has no machine"))?;
-        let target = LoadTarget { address, host: HOST.to_owned(), tls: self.client(tls, address)? };
+        let tls = self.client(tls, address)?;
+        let target = LoadTarget { address, host: HOST.to_owned(), tls, prior_knowledge: false };
+        let streams = if target.offers_http2() { BROWSER_STREAMS } else { 1 };
         let connections = Connections {
             total: clients.total,
             per_user: 1,
@@ -388,7 +390,7 @@ impl Testbed {
         };
         let plan = Plan::new(target, Arc::clone(&self.site.workload), connections);
         let servers = if entries.len() > 1 { entries } else { Vec::new() };
-        Ok(Plan { route: load::Route { servers, ..load::Route::default() }, ..plan })
+        Ok(Plan { route: load::Route { servers, ..load::Route::default() }, streams, ..plan })
     }
 
     /// The client of machines with these settings, of which the first is reached there.

@@ -48,6 +48,10 @@ pub struct Servers {
     #[arg(value_parser = choice(Version::ALL))]
     tls: Version,
 
+    /// Both speak HTTP/2, which clients offer and their configurations have on
+    #[arg(long, help_heading = "Two builds")]
+    http2: bool,
+
     /// Certificate that {certificate} and {key} stand for [default: rsa-2048]
     #[arg(long, value_name = "TYPE", value_parser = choice(CertificateKind::ALL), help_heading = "Two builds")]
     cert: Option<CertificateKind>,
@@ -110,6 +114,7 @@ impl Servers {
         };
         experiment.tls.certificate = self.cert;
         experiment.tls.version = self.tls;
+        experiment.tls.http2 = self.http2;
         if let Some(path) = &self.path {
             let path = path.clone();
             experiment.workload = WorkloadSpec::Url { path, bytes: None, users: 20_000, requests_per_user: 12 };

@@ -100,6 +100,10 @@ fn check_shim(off: StageSet, tls: &Tls) -> Result<()> {
         !tls.early_data || !off.contains(Stage::Marshalling) && !off.contains(Stage::Setup),
         "early data need a real handshake and protected data: leave `marshalling` and `setup` on, or early_data out"
     );
+    ensure!(
+        !tls.http2 || !off.contains(Stage::Handshake) && !off.contains(Stage::Setup),
+        "HTTP/2 is chosen in the handshake (ALPN): leave `handshake` and `setup` on, or --http2 out"
+    );
     Ok(())
 }
 

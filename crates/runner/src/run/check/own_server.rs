@@ -121,6 +121,7 @@ mod tests {
             session_cache: Some(SessionCache::Shared),
             session_timeout_s: Some(9),
             early_data: Some(true),
+            http2: Some(true),
             keep_alive_s: Some(75),
             record_bytes: Some(4096),
         };
@@ -135,6 +136,7 @@ mod tests {
             session_cache,
             session_timeout_s,
             early_data,
+            http2,
             keep_alive_s,
             record_bytes,
         } = all;
@@ -157,6 +159,7 @@ mod tests {
             ("record_bytes", TlsChange { record_bytes, ..none() }, [no, no, yes]),
             // Offered, and the preflight sees whether it is taken.
             ("early_data", TlsChange { early_data, ..none() }, [yes; 3]),
+            ("http2", TlsChange { http2, ..none() }, [yes; 3]),
         ];
         for (key, change, applied) in table {
             for (said, applied) in said(&change).into_iter().zip(applied) {

@@ -324,6 +324,7 @@ pub fn checks_of(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
     let target = Target {
         address,
         settings: server.settings.as_ref(),
+        prior_knowledge: testbed.has_prior_knowledge(index),
         instruments: &testbed.servers[host].instruments,
         doubled: server.doubled(),
         asked: Some(&server.asked),
@@ -332,7 +333,7 @@ pub fn checks_of(testbed: &mut Testbed, index: usize) -> Result<Vec<Check>> {
         request: &request,
         expect,
         resumable: testbed.can_resume(index),
-        resumes: resumes(&testbed.site.workload, &testbed.experiment.load)?,
+        resumes: resumes(&testbed.site.workload, &testbed.experiment.load, server.has_http2())?,
         is_tls_client: server.is_tls_client,
         time_limit: server.time_limit(),
     };

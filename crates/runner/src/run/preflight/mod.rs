@@ -62,6 +62,8 @@ pub struct Target<'a> {
     pub address: SocketAddr,
     /// The matching client's settings; `None` for plain HTTP.
     pub settings: Option<&'a Settings>,
+    /// HTTP/2 is spoken without TLS.
+    pub prior_knowledge: bool,
     /// Libraries in the server.
     pub instruments: &'a Instruments,
     /// Stages that the doubler computes twice.
@@ -89,7 +91,9 @@ pub struct Target<'a> {
 pub fn preflight(target: &Target) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     let Some(settings) = target.settings else {
-        let answer = exchange_within(target.time_limit, target.address, None, None, target.request);
+        let answer = Exchange::connect(target.address, target.time_limit)
+            .map(|exchange| exchange.with_prior_knowledge(target.prior_knowledge))
+            .and_then(|exchange| exchange.asking(None, None, target.request, b"")?.whole());
         checks.push(response_check("plain request answered", &answer, target));
         return Ok(checks);
     };

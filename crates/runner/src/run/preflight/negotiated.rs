@@ -9,6 +9,10 @@ use tlsdyno_tls::{Group, Handshake, SessionKind, Stage, Suite, Version};
 
 use super::{Attempt, Check};
 
+const HTTP2: &str = "HTTP/2";
+const HTTP1: &str = "HTTP/1.1 (in the server's configuration: nginx `listen … ssl http2`, Apache `Protocols h2 http/1.1`, \
+                     HAProxy `alpn h2,http/1.1`)";
+
 /// Required parameters of handshakes. `None`: whatever the client offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
@@ -19,6 +23,7 @@ pub struct Asked {
     chain_count: Option<u32>,
     tickets: Option<bool>,
     resumes: bool,
+    http2: bool,
 }
 
 impl Asked {
@@ -32,6 +37,7 @@ impl Asked {
             chain_count: Some(tls.chain_count),
             tickets: Some(tls.tickets),
             resumes: tls.is_resumable(),
+            http2: tls.http2,
         }
     }
 
@@ -62,6 +68,11 @@ impl Asked {
         }
         if let Some(group) = handshake.group {
             compare("group", self.group.to_string(), group.to_string());
+        }
+        if self.http2 {
+            // The first of what is offered.
+            let seen = if handshake.alpn == Some(0) { HTTP2 } else { HTTP1 };
+            compare("protocol", HTTP2.to_owned(), seen.to_owned());
         }
         // A resumption shows no certificate.
         if let Some(own) = chain.first() {
@@ -118,9 +129,10 @@ pub(super) fn check_no_resumption(full: &Attempt) -> Option<Check> {
 /// `TLS 1.3, TLS_AES_128_GCM_SHA256, X25519, rsa-2048`.
 fn as_text(handshake: &Handshake, chain: &[Vec<u8>]) -> String {
     let first = [format!("TLS {}", handshake.version), handshake.suite.to_string()];
+    let protocol = handshake.alpn.filter(|place| *place == 0).map(|_| HTTP2.to_owned());
     let group = handshake.group.map(|group| group.to_string());
     let key = chain.first().map(|own| key_text(own));
-    first.into_iter().chain(group).chain(key).collect::<Vec<_>>().join(", ")
+    first.into_iter().chain(group).chain(key).chain(protocol).collect::<Vec<_>>().join(", ")
 }
 
 /// The key of a certificate, as [`CertificateKind`] names it.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tlsdyno_base::listening;
-use tlsdyno_engine::load::{Connections, LoadTarget, Outcome, Plan, Workload};
+use tlsdyno_engine::load::{BROWSER_STREAMS, Connections, LoadTarget, Outcome, Plan, Workload};
 use tlsdyno_record::model::{Experiment, Load};
 use tlsdyno_tls::{Config, Settings};
 use tlsdyno_workloads as workloads;
@@ -74,13 +74,22 @@ impl Testbed {
         let compile = |settings: &Settings| Config::new(settings.clone()).map(Arc::new);
         let tls = settings.map(compile).transpose();
         let tls = tls.with_context(|| format!("target {}", self.servers[index].model.name))?;
-        let target = LoadTarget { address: self.address(index), host: self.host_name.clone(), tls };
+        let (address, prior_knowledge) = (self.address(index), self.has_prior_knowledge(index));
+        let target = LoadTarget { address, host: self.host_name.clone(), tls, prior_knowledge };
         let load = &self.experiment.load;
+        let http2 = target.offers_http2();
         Ok(Plan {
             resumption: load.reuse()?,
             window: self.site.spec.window(),
-            ..Plan::new(target, self.workload(index), connections(load))
+            streams: if http2 { load.streams.unwrap_or(BROWSER_STREAMS) } else { 1 },
+            ..Plan::new(target, self.workload(index), connections(load, http2))
         })
+    }
+
+    /// Clients know that this configuration speaks HTTP/2 without TLS.
+    pub fn has_prior_knowledge(&self, index: usize) -> bool {
+        let server = &self.servers[index];
+        server.settings.is_none() && server.spec.http2
     }
 
     /// Workload of a configuration: the common one, unless its server has another keep-alive time.
@@ -92,10 +101,10 @@ impl Testbed {
     }
 }
 
-fn connections(load: &Load) -> Connections {
+fn connections(load: &Load, http2: bool) -> Connections {
     Connections {
         total: load.connections,
-        per_user: load.per_user,
+        per_user: load.width(http2),
         first_alone: !load.all_at_once,
         requests_each: load.requests_per_connection,
         timeout_ns: load.timeout_ms * 1_000_000,

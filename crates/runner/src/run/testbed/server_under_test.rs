@@ -53,6 +53,11 @@ pub struct ServerUnderTest {
 }
 
 impl ServerUnderTest {
+    /// Clients speak HTTP/2 to it.
+    pub fn has_http2(&self) -> bool {
+        self.tls.http2
+    }
+
     /// Stages that this configuration computes twice.
     pub fn doubled(&self) -> Doubled {
         doubled_by(&self.model)

@@ -28,7 +28,6 @@ fn a_server_without_it_is_loaded_in_http1_and_that_is_told() {
 
 #[test]
 fn what_does_not_go_with_it_is_refused() {
-    refuse(&["http://127.0.0.1:1/", "--http2"], 2, &["ALPN", "plain http"]);
     let with = |more: &[&str], words: &[&str]| refuse(&[&["https://127.0.0.1:1/", "-k"], more].concat(), 2, words);
     with(&["--streams", "5"], &["--http2"]);
     with(&["--http2", "--streams", "0"], &["1..=1000"]);

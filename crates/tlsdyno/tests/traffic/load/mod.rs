@@ -342,7 +342,7 @@ impl Job {
         let workload = Arc::new(of_one_byte(path, users, requests));
         let plans = targets.iter().map(|(tls, resumption)| {
             let tls = tls.clone().map(|settings| Arc::new(Config::new(settings).unwrap()));
-            let target = LoadTarget { address, host: "localhost".into(), tls };
+            let target = LoadTarget { address, host: "localhost".into(), tls, prior_knowledge: false };
             let plan = Plan::new(target, Arc::clone(&workload), connections);
             packer.pack(&Plan { resumption: *resumption, ..plan }).unwrap()
         });

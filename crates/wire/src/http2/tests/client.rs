@@ -6,7 +6,7 @@ use super::super::*;
 /// A client that made so many requests, with bodies of so many bytes.
 fn client(requests: u32, body_bytes: u64) -> Client<u32> {
     let mut out = Vec::new();
-    let mut client = Client::begin(&mut out);
+    let mut client = Client::begin(true, &mut out);
     assert!(out.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
     for data in 0..requests {
         let request = Request { data, body_bytes, to_head: false, keeps_location: true };

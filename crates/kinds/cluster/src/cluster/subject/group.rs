@@ -50,6 +50,7 @@ impl Group {
         for (number, cpu) in (1..).zip(testbed.placement.machines[..cluster.backends as usize].to_vec()) {
             let spec = ServerSpec {
                 tls: tls.as_ref().map(|tls| testbed.credentials.server_tls(tls)),
+                http2: tls.as_ref().is_some_and(|tls| tls.http2),
                 log_objects: cluster.plain || cluster.has_front_ends(),
                 workers: cluster.processes.unwrap_or(1),
                 prefork_processes: cluster.processes,
@@ -161,6 +162,7 @@ fn behind_front_ends(
     for (number, cpu) in (1..=front.ends).zip(cpus) {
         let spec = ServerSpec {
             tls: Some(testbed.credentials.server_tls(tls)),
+            http2: tls.http2,
             origin: Some(origin.clone()),
             cpus: vec![cpu],
             quota_cpus: testbed.placement.quota_cpus,

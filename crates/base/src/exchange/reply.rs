@@ -1,0 +1,113 @@
+//! The request and its response in the protocol that the server chose.
+
+use tlsdyno_tls::Config;
+use tlsdyno_wire::http::Response;
+use tlsdyno_wire::http2::{ALPN, Client, Event, Request};
+
+/// A connection's HTTP.
+pub(super) enum Reply {
+    Http1(Response),
+    Http2(Http2),
+}
+
+/// A connection of HTTP/2 with its one request.
+pub(super) struct Http2 {
+    client: Client<()>,
+    /// Frames to send.
+    pub(super) frames: Vec<u8>,
+    /// Status and bytes of body, once the response is complete.
+    complete: Option<(u16, u64)>,
+    location: Option<String>,
+}
+
+/// The place of HTTP/2 among the protocols that are offered.
+pub(super) fn place_of_http2(config: &Config) -> Option<u8> {
+    config.settings().alpn.iter().position(|name| name == ALPN).and_then(|place| u8::try_from(place).ok())
+}
+
+impl Http2 {
+    /// Begins a connection, over TLS or without, and makes the request with this head.
+    pub(super) fn asking(over_tls: bool, head: &[u8]) -> Reply {
+        let mut frames = Vec::new();
+        let client = Client::begin(over_tls, &mut frames);
+        let mut http2 = Http2 { client, frames, complete: None, location: None };
+        http2.request(head);
+        Reply::Http2(http2)
+    }
+
+    fn request(&mut self, head: &[u8]) {
+        let request = Request { data: (), body_bytes: 0, to_head: head.starts_with(b"HEAD "), keeps_location: true };
+        self.client.request(head, request, &mut self.frames);
+        self.complete = None;
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut events = Vec::new();
+        let received = self.client.receive(bytes, &mut self.frames, &mut events, |()| ());
+        for event in events {
+            match event {
+                Event::Complete(stream) => {
+                    self.complete = stream.status().map(|of| (of, stream.body_bytes()));
+                    self.location = stream.location().map(|to| String::from_utf8_lossy(to).into_owned());
+                }
+                Event::Failed(_, fault) => return Err(fault.to_string()),
+                Event::Unprocessed(_) => return Err("the server refused the request without looking at it".to_owned()),
+            }
+        }
+        received.map_err(|fault| fault.to_string())
+    }
+}
+
+impl Reply {
+    /// Makes another request, or expects the response to one.
+    pub(super) fn next(&mut self, head: &[u8]) {
+        match self {
+            Reply::Http1(response) => *response = Response::new(false),
+            Reply::Http2(http2) => http2.request(head),
+        }
+    }
+
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
+        match self {
+            Reply::Http1(response) => response.receive(bytes).map(drop).map_err(|fault| fault.to_string()),
+            Reply::Http2(http2) => http2.receive(bytes),
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        match self {
+            Reply::Http1(response) => response.is_complete(),
+            Reply::Http2(http2) => http2.complete.is_some(),
+        }
+    }
+
+    /// The server sends no more. Answers whether the response is whole.
+    pub(super) fn end_of_input(&mut self) -> bool {
+        match self {
+            Reply::Http1(response) => response.end_of_input().is_ok(),
+            Reply::Http2(http2) => http2.complete.is_some(),
+        }
+    }
+
+    /// Status and bytes of body.
+    pub(super) fn result(&self) -> Option<(u16, u64)> {
+        match self {
+            Reply::Http1(response) => Some((response.head()?.status, response.body_bytes())),
+            Reply::Http2(http2) => http2.complete,
+        }
+    }
+
+    /// What is known of the response's head, if that is not among the bytes that came.
+    pub(super) fn head(&self) -> Option<Vec<u8>> {
+        let Reply::Http2(http2) = self else { return None };
+        let location = http2.location.iter().map(|to| format!("Location: {to}\r\n")).collect::<String>();
+        Some(format!("HTTP/2 {}\r\n{location}\r\n", http2.complete?.0).into_bytes())
+    }
+
+    /// Frames that end the connection.
+    pub(super) fn last_words(&mut self) -> Vec<u8> {
+        let Reply::Http2(http2) = self else { return Vec::new() };
+        http2.client.close(None, &mut http2.frames);
+        std::mem::take(&mut http2.frames)
+    }
+}
