@@ -64,6 +64,9 @@ pub struct Args {
     host: Option<String>,
     #[command(flatten, next_help_heading = "Server")]
     applications: ApplicationArgs,
+    /// Visitors speak HTTP/1.1, also where the server offers HTTP/2
+    #[arg(long, help_heading = "Your site")]
+    http1: bool,
     /// A further header of each request, for example 'Authorization: Basic …' (several times)
     #[arg(short = 'H', long, value_name = "HEADER", help_heading = "Server")]
     header: Vec<String>,
@@ -260,6 +263,7 @@ fn experiment(
     let mut words = vec!["--server-config".to_owned(), text(path)?, "--until".to_owned(), "0".to_owned()];
     words.extend(["--time".to_owned(), args.time.seconds().to_string()]);
     words.extend(args.applications.words());
+    words.extend((reading.facts.http2 && !args.http1).then(|| "--http2".to_owned()));
     let mut flag = |name: &str, value: Option<String>| {
         words.extend(value.map(|value| [name.to_owned(), value]).into_iter().flatten());
     };

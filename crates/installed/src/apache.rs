@@ -90,6 +90,9 @@ impl Apache {
         let value = |name: &str, otherwise: &str| {
             each(name).last().and_then(|directive| directive.first()).unwrap_or_else(|| otherwise.to_owned())
         };
+        let has = |name: &str, word: &str| {
+            each(name).iter().any(|directive| directive.values().iter().any(|other| other == word))
+        };
         let is_on = |name: &str, otherwise: &str| value(name, otherwise).eq_ignore_ascii_case("on");
         let cache = value("SSLSessionCache", "none");
         let commands = |name: &str| {
@@ -125,7 +128,7 @@ impl Apache {
             ticket_key_files: each("SSLSessionTicketKeyFile").len(),
             early_data: false,
             stapling: is_on("SSLUseStapling", "off"),
-            http2: each("Protocols").iter().any(|directive| directive.values().iter().any(|name| name == "h2")),
+            http2: has("Protocols", "h2") && !has("LoadModule", "mpm_prefork_module"),
             keep_alive: [
                 keep_alive_s.map_or(keep, |seconds| format!("{seconds}s")),
                 value("MaxKeepAliveRequests", "100"),

@@ -111,7 +111,7 @@ impl Fault {
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Fault::Preface => f.write_str("the server chose h2, but does not begin with SETTINGS"),
+            Fault::Preface => f.write_str("the server does not begin with SETTINGS, as HTTP/2 does"),
             Fault::FrameSize => f.write_str("a frame is longer or shorter than its type may be"),
             Fault::Unexpected(what) => write!(f, "{what} came where it must not"),
             Fault::Value(what) => write!(f, "{what} has a forbidden value"),

@@ -183,7 +183,7 @@ impl Testbed {
         ServerSpec {
             command: is_command.then(|| own_command::command_spec(experiment, Some(model))),
             tls: if plain { None } else { Some(self.credentials(tls).server_tls(tls)) },
-            http2: tls.http2 && !(plain && is_command),
+            http2: tls.http2 && !(model.plain_http && is_command),
             asked_of_installed: model.tls.over(&experiment.tls.of_server()),
             // A server of others stays as it is.
             cpus: if foreign.is_some() { Vec::new() } else { placement.server.clone() },

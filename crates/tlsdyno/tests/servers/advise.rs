@@ -55,6 +55,8 @@ fn reading_says_what_is_there_and_what_would_be_tried() {
 fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     let place = Place::new();
     let config = installed(&place);
+    let with_http2 = fs::read_to_string(&config).unwrap().replace("listen 443 ssl;", "listen 443 ssl http2;");
+    fs::write(&config, with_http2).unwrap();
     let config = config.to_str().unwrap();
     let output = place.run(&["advise", config, "--rate", "3000", "--time", "4", "--markdown", "--no-report"]);
     let said = String::from_utf8_lossy(&output.stdout);
@@ -66,7 +68,9 @@ fn what_a_remedy_saves_is_told_in_the_owner_s_units_with_the_lines_to_write() {
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     let toml = place.run(&["advise", config, "--print-experiment"]);
     let toml = String::from_utf8_lossy(&toml.stdout).into_owned();
-    assert!(toml.contains("session_cache = \"off\""), "{toml}");
+    assert!(toml.contains("session_cache = \"off\"") && toml.contains("http2 = true"), "{toml}");
+    let by_http1 = place.run(&["advise", config, "--print-experiment", "--http1"]);
+    assert!(!String::from_utf8_lossy(&by_http1.stdout).contains("http2"));
     assert!(toml.contains("hits_per_handshake = 4.0") && toml.contains("name = \"ECDSA P-256 certificate\""), "{toml}");
 }
 

@@ -94,6 +94,6 @@ fn what_does_not_go_with_it_is_refused_in_words() {
     let path = place.path().join("nginx.conf");
     fs::write(&path, conf).unwrap();
     let command = format!("nginx -p {{dir}} -c {} -e stderr", path.display());
-    let seen = "asked for protocol HTTP/2, negotiated HTTP/1.1 (in the server's configuration: nginx `listen … ssl";
+    let seen = "asked for protocol HTTP/2, negotiated HTTP/1.1 (in its configuration: nginx `listen … ssl";
     refused(&["--http2", "--stages", "cipher", "--server-command", &command], 5, &[seen]);
 }

@@ -188,7 +188,13 @@ fn started(
 ) -> Result<Vec<Check>> {
     testbed.activate(index)?;
     testbed.make_universal(index)?;
-    let model = &testbed.servers[index].model;
+    let server = &testbed.servers[index];
+    let model = &server.model;
+    if model.plain_http && server.has_http2() && !testbed.has_prior_knowledge(index) {
+        let what =
+            "plain HTTP is HTTP/1.1 here, beside HTTP/2 over TLS: what is left without TLS is of another protocol";
+        record.warnings.push(Warning::new("plain_http1", what));
+    }
     let is_plain_or_untouched = model.plain_http || model.without_library().is_untouched();
     let has_paths =
         is_plain_or_untouched && testbed.experiment.workload.is_servers_own() && testbed.host(index) == index;

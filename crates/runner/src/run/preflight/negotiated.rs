@@ -10,8 +10,8 @@ use tlsdyno_tls::{Group, Handshake, SessionKind, Stage, Suite, Version};
 use super::{Attempt, Check};
 
 const HTTP2: &str = "HTTP/2";
-const HTTP1: &str = "HTTP/1.1 (in the server's configuration: nginx `listen … ssl http2`, Apache `Protocols h2 http/1.1`, \
-                     HAProxy `alpn h2,http/1.1`)";
+const HTTP1: &str = "HTTP/1.1 (in its configuration: nginx `listen … ssl http2`, Apache `Protocols h2 http/1.1`, \
+                     HAProxy `alpn h2,http/1.1`; leave --http2 out, or say --http1, to measure HTTP/1.1)";
 
 /// Required parameters of handshakes. `None`: whatever the client offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
