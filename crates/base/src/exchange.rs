@@ -430,7 +430,7 @@ struct Received {
 impl Default for Received {
     fn default() -> Received {
         Received {
-            reply: Reply::Http1(Response::new(false)),
+            reply: Reply::Http1(Box::new(Response::new(false))),
             undecided: None,
             kept: Vec::new(),
             data_bytes: 0,

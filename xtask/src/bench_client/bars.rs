@@ -23,7 +23,7 @@ const fn bar(operation: &'static str, own: Effort, share: f64, against: &'static
     Bar { operation, own, share, against }
 }
 
-const BARS: [Bar; 14] = [
+const BARS: [Bar; 16] = [
     bar("ecdsa", Effort::Honest, 0.28, COMMON),
     bar("ecdsa", Effort::Floor, 0.09, COMMON),
     bar("ecdsa", Effort::Honest, 0.75, OHA),
@@ -37,6 +37,8 @@ const BARS: [Bar; 14] = [
     bar("psk13", Effort::Honest, 0.30, COMMON),
     bar("kept-1k", Effort::Honest, 0.60, COMMON),
     bar("kept-1m", Effort::Honest, 0.80, COMMON),
+    bar("http2-1k", Effort::Honest, 0.5, &[Client::H2load]),
+    bar("http2-1k-10", Effort::Honest, 0.5, &[Client::H2load]),
     bar("hybrid", Effort::Honest, 0.30, &[Client::H2load]),
 ];
 
@@ -78,6 +80,10 @@ fn measured<'rows>(rows: &'rows [Row], operation: &str, client: Client) -> Optio
     rows.iter().find(|row| row.operation.name == operation && row.client == client && !row.client_us.is_empty())
 }
 
+/// At most `share` of what another operation takes our own client.
+const BESIDE: [(&str, &str, f64); 3] =
+    [("http2-1k", "kept-1k", 1.5), ("http2-1k-10", "kept-1k", 1.5), ("http2-1m", "kept-1m", 1.1)];
+
 /// Prints a line for each bar whose operation was measured; answers how many are missed (where ours failed, that too),
 /// and of how many.
 pub fn verdicts(rows: &[Row]) -> (usize, usize) {
@@ -111,6 +117,15 @@ pub fn verdicts(rows: &[Row]) -> (usize, usize) {
             best.client.name(),
             bar.share
         );
+    }
+    for (operation, beside, share) in BESIDE {
+        let row = |name| measured(rows, name, Client::Own(Effort::Honest));
+        let (Some(row), Some(other)) = (row(operation), row(beside)) else { continue };
+        let ratio = median(&row.client_us) / median(&other.client_us);
+        all += 1;
+        missed += usize::from(ratio > share);
+        let verdict = if ratio <= share { "met" } else { "MISSED" };
+        println!("{verdict}: {}: {ratio:.3} of {}, at most {share}", row.operation.title, other.operation.title);
     }
     (missed, all)
 }

@@ -52,8 +52,12 @@ impl Client {
 
     fn can(self, operation: &Operation) -> bool {
         let has_tls = operation.version.is_some();
+        let has_http2 = operation.streams.is_some();
         match self {
-            Client::Wrk | Client::H2load => true,
+            Client::H2load => true,
+            Client::Own(effort) if has_http2 => effort == Effort::Honest,
+            _ if has_http2 => false,
+            Client::Wrk => true,
             // These are linked to TLS libraries of their own, whose groups are theirs.
             Client::Oha => operation.group.is_none(),
             // They never resume.
@@ -109,7 +113,8 @@ impl Client {
                 // It offers no others than these or those of its own list.
                 let group = operation.group.map(|group| ["--groups", group]);
                 let group = group.as_ref().map_or(&[][..], |words| &words[..]);
-                [&["--h1", "-t1", "-c", CONNECTIONS, "-n", &number], group, close, &[&url]].concat()
+                let protocol = operation.streams.map_or(vec!["--h1"], |streams| vec!["-m", streams]);
+                [&protocol[..], &["-t1", "-c", CONNECTIONS, "-n", &number], group, close, &[&url]].concat()
             }
             // Not `--insecure`: that leaves out the server's signature too, which every other peer checks.
             Client::Oha => {
@@ -156,6 +161,7 @@ fn own(effort: Option<Effort>, operation: &Operation, server: &Server, url: &str
         None => {}
     }
     words.push(if operation.keeps { "--keep-alive" } else { "--close" });
+    words.extend(operation.streams.iter().flat_map(|streams| ["--http2", "--streams", streams]));
     if operation.resumes {
         words.extend(["--reuse", "100%"]);
     }

@@ -17,6 +17,8 @@ pub struct Operation {
     pub resumes: bool,
     /// Whether the connection stays open after a response.
     pub keeps: bool,
+    /// Requests at once on a connection of HTTP/2; `None`: HTTP/1.1.
+    pub streams: Option<&'static str>,
     pub path: &'static str,
     /// About what nginx on one CPU serves in a second, for peers that take a number in place of a time.
     pub per_second: u32,
@@ -32,6 +34,7 @@ const ECDSA: Operation = Operation {
     key: "ecdsa",
     resumes: false,
     keeps: false,
+    streams: None,
     path: "/1k.bin",
     per_second: 1_700,
 };
@@ -40,7 +43,15 @@ const ECDSA: Operation = Operation {
 pub const TCP: Operation =
     Operation { name: "tcp", title: "bare TCP, 1 KB, close", version: None, per_second: 12_000, ..ECDSA };
 
-pub const OPERATIONS: [Operation; 8] = [
+/// The next request on a connection.
+const KEPT: Operation =
+    Operation { name: "kept-1k", title: "kept request, 1 KB, TLS 1.3", keeps: true, per_second: 40_000, ..ECDSA };
+
+/// The same of 1 MB.
+const LARGE: Operation =
+    Operation { name: "kept-1m", title: "kept request, 1 MB, TLS 1.3", path: "/1m.bin", per_second: 1_000, ..KEPT };
+
+pub const OPERATIONS: [Operation; 11] = [
     ECDSA,
     Operation { name: "rsa", title: "full TLS 1.3, RSA-2048, 1 KB, close", key: "rsa", per_second: 1_200, ..ECDSA },
     Operation {
@@ -60,15 +71,11 @@ pub const OPERATIONS: [Operation; 8] = [
         per_second: 2_500,
         ..ECDSA
     },
-    Operation { name: "kept-1k", title: "kept request, 1 KB, TLS 1.3", keeps: true, per_second: 40_000, ..ECDSA },
-    Operation {
-        name: "kept-1m",
-        title: "kept request, 1 MB, TLS 1.3",
-        keeps: true,
-        path: "/1m.bin",
-        per_second: 1_000,
-        ..ECDSA
-    },
+    KEPT,
+    LARGE,
+    Operation { name: "http2-1k", title: "HTTP/2, kept request, 1 KB", streams: Some("1"), ..KEPT },
+    Operation { name: "http2-1k-10", title: "HTTP/2, ten at once, 1 KB", streams: Some("10"), ..KEPT },
+    Operation { name: "http2-1m", title: "HTTP/2, kept request, 1 MB", streams: Some("1"), ..LARGE },
     TCP,
     Operation {
         name: "hybrid",

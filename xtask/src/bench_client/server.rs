@@ -134,10 +134,11 @@ fn listener(operation: &Operation, port: u16) -> String {
     // From OpenSSL 3.5 on some clients would agree on a hybrid group where others do not.
     let groups = operation.group.unwrap_or("X25519:prime256v1:secp384r1");
     let tickets = if operation.resumes { "on" } else { "off" };
+    let http2 = operation.streams.map_or("", |_| " http2");
     let log = if operation.shakes_hands() { "access_log reused.log reused buffer=64k flush=100ms;" } else { "" };
     format!(
         "  server {{
-    listen 127.0.0.1:{port} ssl backlog=4096;
+    listen 127.0.0.1:{port} ssl{http2} backlog=4096; keepalive_requests 1000000000;
     ssl_certificate {key}.pem; ssl_certificate_key {key}.key;
     ssl_protocols TLSv{version}; {suite}; ssl_ecdh_curve {groups};
     ssl_session_tickets {tickets}; ssl_session_cache off; {log}

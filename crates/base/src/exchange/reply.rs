@@ -6,8 +6,8 @@ use tlsdyno_wire::http2::{ALPN, Client, Event, Request};
 
 /// A connection's HTTP.
 pub(super) enum Reply {
-    Http1(Response),
-    Http2(Http2),
+    Http1(Box<Response>),
+    Http2(Box<Http2>),
 }
 
 /// A connection of HTTP/2 with its one request.
@@ -32,7 +32,7 @@ impl Http2 {
         let client = Client::begin(over_tls, &mut frames);
         let mut http2 = Http2 { client, frames, complete: None, location: None };
         http2.request(head);
-        Reply::Http2(http2)
+        Reply::Http2(Box::new(http2))
     }
 
     fn request(&mut self, head: &[u8]) {
@@ -62,7 +62,7 @@ impl Reply {
     /// Makes another request, or expects the response to one.
     pub(super) fn next(&mut self, head: &[u8]) {
         match self {
-            Reply::Http1(response) => *response = Response::new(false),
+            Reply::Http1(response) => **response = Response::new(false),
             Reply::Http2(http2) => http2.request(head),
         }
     }
