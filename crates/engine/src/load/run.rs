@@ -212,6 +212,8 @@ struct Run<'p> {
     frames: Vec<u8>,
     /// What a piece of input did to requests of HTTP/2.
     http2_events: Vec<http2::Event<Exchange>>,
+    /// The server does not end connections of HTTP/2 whose client has taken leave: it is not waited for again.
+    leaves_open: bool,
     /// Sessions found in one piece of input.
     found_sessions: Vec<Session>,
     /// The server is on this machine, so that connecting completes at once.
@@ -272,6 +274,7 @@ impl<'p> Run<'p> {
             plain: Vec::with_capacity(SEND_CHUNK_BYTES),
             frames: Vec::new(),
             http2_events: Vec::new(),
+            leaves_open: false,
             found_sessions: Vec::new(),
             loopback: plan.route.is_local(&plan.target.address),
             now_ns: tlsdyno_sys::monotonic_ns(),
@@ -464,6 +467,7 @@ impl<'p> Run<'p> {
             let timeout_ns = self.plan.connections.timeout_ns;
             if connection.phase == ConnectionPhase::Closing {
                 if idle_ns >= timeout_ns.min(CLOSE_WAIT_NS_MAX) {
+                    self.leaves_open |= connection.http2.is_some();
                     self.close_finished(id);
                 }
             } else if connection.waits_for_server() && idle_ns >= timeout_ns {

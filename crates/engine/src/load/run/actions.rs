@@ -175,8 +175,8 @@ impl Run<'_> {
         let is_http2 = connection.http2.is_some();
         self.put_last_words(id, None);
         self.send_last_words(id);
-        if server_first && is_http2 {
-            // Told so, servers close first, and keep the port pair in TIME_WAIT.
+        if server_first && is_http2 && !self.leaves_open {
+            // Told so, most servers close first, and keep the port pair in TIME_WAIT.
             let connection = self.connection(id);
             (connection.phase, connection.progress_ns) = (ConnectionPhase::Closing, now_ns);
         } else {

@@ -76,6 +76,11 @@ fn greets(case: &'static str, greeting: Vec<u8>, words: &'static str) -> Hostile
     Hostile { case, greeting, answer: |_| Vec::new(), flags: &[], words }
 }
 
+/// The same behind its settings.
+fn after(case: &'static str, frame: Vec<u8>, words: &'static str) -> Hostile {
+    greets(case, [SETTINGS, &frame].concat(), words)
+}
+
 fn answers(case: &'static str, answer: fn(u32) -> Vec<u8>, words: &'static str) -> Hostile {
     Hostile { case, greeting: SETTINGS.to_vec(), answer, flags: &[], words }
 }
@@ -107,6 +112,15 @@ fn greetings() -> Vec<Hostile> {
             [SETTINGS, &frame(7, 0, 0, b"\0\0\0\0\0\0\0\x0b")].concat(),
             "GOAWAY with ENHANCE_YOUR_CALM",
         ),
+        greets("begins with an answer", frame(1, 5, 1, b"\x88"), "does not begin with SETTINGS"),
+        greets("wants frames of 16 MB", setting(5, 1 << 24), "SETTINGS_MAX_FRAME_SIZE has a forbidden value"),
+        after("confirms settings at length", frame(4, 1, 0, b"123456"), "longer or shorter"),
+        after("sets a stream", frame(4, 0, 1, b""), "of the wrong sort"),
+        after("pings in seven bytes", frame(6, 0, 0, b"1234567"), "longer or shorter"),
+        after("pings a stream", frame(6, 0, 1, b"12345678"), "of the wrong sort"),
+        after("goes away from a stream", frame(7, 0, 1, &[0; 8]), "of the wrong sort"),
+        after("goes away in four bytes", frame(7, 0, 0, &[0; 4]), "longer or shorter"),
+        after("opens the window too far", frame(8, 0, 0, b"\x7f\xff\xff\xff"), "WINDOW_UPDATE has a forbidden value"),
         greets("goes away at once", [SETTINGS, &frame(7, 0, 0, &[0; 8])].concat(), "before"),
         Hostile {
             flags: &["-X", "POST", "--body", "10", "--timeout", "1s"],
@@ -132,6 +146,26 @@ fn answers_in_frames() -> Vec<Hostile> {
         answers("answers what nobody asked for", |stream| frame(1, 5, stream + 1000, b"\x88"), "was not opened"),
         answers("answers on stream 0", |_| frame(0, 1, 0, b"x"), "was not opened"),
         answers("pads beyond its frame", |stream| frame(0, 8, stream, b"\x09abc"), "padding of a frame"),
+        answers("resets stream 0", |_| frame(3, 0, 0, b"\0\0\0\x02"), "of the wrong sort"),
+        answers("resets in three bytes", |stream| frame(3, 0, stream, b"\0\0\0"), "longer or shorter"),
+        answers("has a priority of four bytes", |stream| frame(2, 0, stream, b"\0\0\0\0"), "longer or shorter"),
+        answers("continues nothing", |stream| frame(9, 4, stream, b"\x88"), "CONTINUATION"),
+        answers(
+            "continues on another stream",
+            |stream| [frame(1, 1, stream, b""), frame(9, 4, stream + 2, b"\x88")].concat(),
+            "CONTINUATION",
+        ),
+        answers("ends with an interim response", |stream| frame(1, 5, stream, b"\x08\x03103"), "malformed"),
+        answers(
+            "has content that it may not have",
+            |stream| [frame(1, 4, stream, b"\x89"), frame(0, 1, stream, b"x")].concat(),
+            "malformed",
+        ),
+        answers(
+            "is longer than it says",
+            |stream| [frame(1, 4, stream, b"\x88\x5c\x011"), frame(0, 1, stream, b"xy")].concat(),
+            "malformed",
+        ),
         answers("opens no window", |_| frame(8, 0, 0, &[0; 4]), "WINDOW_UPDATE has a forbidden value"),
         answers("sends content before its head", |stream| frame(0, 1, stream, b"x"), "malformed"),
         answers("is shorter than it says", |stream| frame(1, 5, stream, b"\x88\x5c\x019"), "malformed"),
@@ -162,6 +196,11 @@ fn answers_in_fields() -> Vec<Hostile> {
             |stream| frame(1, 5, stream, b"\x3f\xff\xff\xff\x07"),
             "makes the table larger",
         ),
+        answers("has two statuses", |stream| frame(1, 5, stream, b"\x88\x88"), "malformed"),
+        answers("has its status late", |stream| frame(1, 5, stream, b"\x5c\x010\x88"), "malformed"),
+        answers("has two lengths", |stream| frame(1, 5, stream, b"\x88\x5c\x010\x5c\x011"), "malformed"),
+        answers("shouts", |stream| frame(1, 5, stream, b"\x88\x00\x01X\x01y"), "malformed"),
+        answers("changes its table late", |stream| frame(1, 5, stream, b"\x88\x20"), "too late"),
         answers("counts without end", |stream| frame(1, 5, stream, b"\xff\xff\xff\xff\xff\xff"), "too large"),
         answers(
             "continues without end",
@@ -207,6 +246,28 @@ fn each_is_refused_in_words() {
         assert_eq!(output.status.code(), Some(4), "a server that {case}: {told}");
         assert!(told.contains(words), "a server that {case} is not told `{words}`: {told}");
     });
+}
+
+/// A client that has taken leave waits once for the server to close, and not each time.
+#[test]
+fn a_server_that_closes_no_connection_is_not_waited_for_again() {
+    let address = serve(move |tls| {
+        tls.write_all(SETTINGS)?;
+        let mut begins = true;
+        loop {
+            let Ok(stream) = next_request(tls, &mut begins) else {
+                // Until the client closes.
+                return tls.sock.read_to_end(&mut Vec::new()).map(drop);
+            };
+            tls.write_all(&[frame(1, 4, stream, b"\x88"), frame(0, 1, stream, b"hello")].concat())?;
+            tls.flush()?;
+        }
+    });
+    let url = format!("https://{address}/");
+    let output = load(&[&url, "-k", "--http2", "--close", "-n", "300", "-c", "1", "--json"]);
+    let measured = json(&output);
+    assert_eq!((&measured["hits"], &measured["connections"]), (&300.into(), &300.into()), "{measured}");
+    assert!(measured["elapsed_ns"].as_u64().unwrap() < 150_000_000_000, "{measured}");
 }
 
 /// Wherever the connection is cut, within frames too: a request is answered or fails, once.
