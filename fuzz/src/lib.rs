@@ -4,6 +4,7 @@
 
 mod client;
 mod http2;
+mod opening;
 mod script;
 mod seeds;
 mod stages;
@@ -25,6 +26,7 @@ use tlsdyno_wire::{limits, record};
 
 pub use client::{client_receive, connects};
 pub use http2::{hpack_decode, hpack_seeds, http2_receive, http2_seeds};
+pub use opening::{answer_receive, answer_seeds, opening_receive, opening_seeds};
 pub use seeds::{conversations, stages_seeds};
 pub use stages::{client_stages, stages_connect};
 

@@ -3,6 +3,7 @@
 mod answer;
 mod reach;
 mod reply;
+mod turn;
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +14,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use tlsdyno_sys::{monotonic_ns, receive_stamped};
 use tlsdyno_tls::{Client, Config, Entropy, Error, Handshake, Receiver, Session, Version};
+use tlsdyno_wire::answer::AnswerFault;
 use tlsdyno_wire::handshake;
 use tlsdyno_wire::http::Response;
+use tlsdyno_wire::opening::OpeningFault;
 
 pub use answer::{Answer, Moment, Times, doing};
 pub use reach::{Held, Reach};
+pub use turn::Turn;
+
 use reply::{Http2, Reply, place_of_http2};
 
 /// How long connecting, the handshake and the answer may take, each. A mismatched pair of ends fails at once; only a
@@ -58,6 +63,12 @@ pub enum Failure {
     /// The response was not HTTP, or not what the server chose of it.
     #[error("the response is not HTTP: {0}")]
     Http(String),
+    /// The server does not begin TLS as its protocol has it.
+    #[error(transparent)]
+    Opening(#[from] OpeningFault),
+    /// The answer, not of HTTP, is not the one that was hoped for.
+    #[error("the answer is not the expected one: {0}")]
+    Answer(AnswerFault),
     /// Nothing was received or sent for this long.
     #[error("no answer within {} s", .0.as_secs())]
     Timeout(Duration),
@@ -70,7 +81,7 @@ impl Failure {
         match self {
             Failure::Tls(_) | Failure::Closed => true,
             Failure::Io(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
-            Failure::Http(_) | Failure::Timeout(_) => false,
+            Failure::Http(_) | Failure::Opening(_) | Failure::Answer(_) | Failure::Timeout(_) => false,
         }
     }
 }
@@ -279,7 +290,7 @@ impl<'a> Exchange<'a> {
 
     /// The server sends no more: that is the end of a response that says no length. Its last byte came before.
     pub fn ended(&mut self) -> Result<(), Failure> {
-        if self.received.reply.end_of_input() { Ok(()) } else { Err(Failure::Closed) }
+        self.received.reply.end_of_input()
     }
 
     /// Where TLS 1.3 has given no ticket yet, waits so long for one.
@@ -368,6 +379,8 @@ impl<'a> Exchange<'a> {
     fn send_data(&mut self, data: &[u8]) -> Result<(), Failure> {
         match &mut self.client {
             None => self.out.extend_from_slice(data),
+            // The server speaks first.
+            Some(_) if data.is_empty() => {}
             Some(client) => client.send(data, &mut self.out)?,
         }
         self.data_bytes_out += data.len() as u64;
@@ -386,7 +399,9 @@ impl<'a> Exchange<'a> {
 
     fn late(&self, error: io::Error) -> Failure {
         match error.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => Failure::Timeout(self.limit),
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                self.received.reply.begun().map_or(Failure::Timeout(self.limit), Failure::Answer)
+            }
             _ => Failure::Io(error),
         }
     }
@@ -409,7 +424,7 @@ impl<'a> Exchange<'a> {
                 }
             }
         }
-        self.received.fault.take().map_or(Ok(()), |fault| Err(Failure::Http(fault)))?;
+        self.received.fault.take().map_or(Ok(()), Err)?;
         self.send_frames()
     }
 }
@@ -421,7 +436,7 @@ struct Received {
     undecided: Option<Vec<u8>>,
     kept: Vec<u8>,
     data_bytes: u64,
-    fault: Option<String>,
+    fault: Option<Failure>,
     sessions: Vec<Session>,
     chain: Vec<Vec<u8>>,
     moments: Vec<Moment>,

@@ -38,6 +38,7 @@ pub mod permission;
 pub mod private;
 pub mod process_tree;
 pub mod program;
+pub mod protocol;
 pub mod random;
 pub mod robust;
 mod socket_diag;

@@ -43,9 +43,19 @@ pub fn own_number_of(pid: u32) -> Option<u32> {
 
 /// Whether the process has a handler for the signal: without one it would miss the signal, or end.
 pub fn catches(pid: u32, signal: i32) -> bool {
+    has_signal(pid, "SigCgt:", signal)
+}
+
+/// Whether the process ignores the signal: of SIGCHLD, it does not wait for its children, so that nobody learns what
+/// they used, wait(2).
+pub fn ignores(pid: u32, signal: i32) -> bool {
+    has_signal(pid, "SigIgn:", signal)
+}
+
+fn has_signal(pid: u32, set: &str, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     // A bit for each signal, the lowest for number 1, proc_pid_status(5).
-    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigCgt:")?.trim(), 16).ok());
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix(set)?.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
@@ -123,8 +133,15 @@ pub fn descendants(ancestor: u32) -> Vec<ProcessStat> {
 }
 
 fn look_for_descendants(ancestor: u32) -> Vec<ProcessStat> {
+    let mut found = living_and_dead(ancestor);
+    found.retain(|process| process.state != 'Z');
+    found
+}
+
+/// The descendants at a glance, with those that have ended and that nobody has waited for yet.
+pub fn living_and_dead(ancestor: u32) -> Vec<ProcessStat> {
     // Beside the thousands of processes of servers that have one for each connection, all would take long to read.
-    let mut found = if fs::exists(format!("/proc/{ancestor}/task/{ancestor}/children")).unwrap_or(false) {
+    if fs::exists(format!("/proc/{ancestor}/task/{ancestor}/children")).unwrap_or(false) {
         with_descendants(ancestor, children_told)
     } else {
         let mut children: HashMap<u32, Vec<ProcessStat>> = HashMap::new();
@@ -132,9 +149,7 @@ fn look_for_descendants(ancestor: u32) -> Vec<ProcessStat> {
             children.entry(process.parent).or_default().push(process);
         }
         with_descendants(ancestor, |parent| children.remove(&parent).unwrap_or_default())
-    };
-    found.retain(|process| process.state != 'Z');
-    found
+    }
 }
 
 fn with_descendants(ancestor: u32, mut children: impl FnMut(u32) -> Vec<ProcessStat>) -> Vec<ProcessStat> {

@@ -4,11 +4,15 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A parsed `http` or `https` URL.
+use crate::protocol::{self, Protocol};
+
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// The scheme is `https`.
+    /// The scheme is `https`, or one of a [`Protocol`].
     pub tls: bool,
+    /// What is spoken there; `None`: HTTP.
+    pub protocol: Option<&'static Protocol>,
     /// Host name or address, without the brackets of an IPv6 literal.
     pub host: String,
     /// Port, the scheme's if the URL has none.
@@ -20,13 +24,25 @@ pub struct Url {
 impl Url {
     /// Parses what people type after `wrk` or `curl`.
     pub fn parse(text: &str) -> Result<Url> {
+        Url::of(text, |scheme| bail!("the scheme `{scheme}` is not supported; use https or http"))
+    }
+
+    /// The same where any [`Protocol`] may be spoken.
+    pub fn parse_any(text: &str) -> Result<Url> {
+        Url::of(text, protocol::of_scheme)
+    }
+
+    fn of(text: &str, of_scheme: impl Fn(&str) -> Result<&'static Protocol>) -> Result<Url> {
         let (scheme, rest) = text
             .split_once("://")
             .with_context(|| format!("`{text}` is no URL; write https://HOST[:PORT]/PATH or http://…"))?;
-        let tls = match scheme.to_ascii_lowercase().as_str() {
-            "https" => true,
-            "http" => false,
-            other => bail!("the scheme `{other}` is not supported; use https or http"),
+        let (tls, protocol, usual) = match scheme.to_ascii_lowercase().as_str() {
+            "https" => (true, None, Some(443)),
+            "http" => (false, None, Some(80)),
+            other => {
+                let protocol = of_scheme(other)?;
+                (true, Some(protocol), protocol.port)
+            }
         };
         // A fragment is for the browser, never sent.
         let rest = rest.split('#').next().unwrap_or(rest);
@@ -41,7 +57,8 @@ impl Url {
             "the path `{path}` holds characters that cannot stand on a request line; percent-encode them (a space is \
              %20)"
         );
-        Ok(Url { tls, host: host.to_owned(), port: port.unwrap_or(if tls { 443 } else { 80 }), path })
+        let port = port.or(usual).with_context(|| format!("`{text}` has no port"))?;
+        Ok(Url { tls, protocol, host: host.to_owned(), port, path })
     }
 
     /// The value of the Host header: with brackets around an IPv6 literal, and the port where it is not the scheme's.

@@ -95,7 +95,8 @@ fn cause(failure: Failure, late: FaultKind) -> Cause {
         Failure::Tls(error) => error.into(),
         Failure::Io(error) => Cause::of_io(&error, late),
         Failure::Closed => Cause::new(FaultKind::Closed, "the server closed before its answer was complete"),
-        Failure::Http(fault) => Cause::new(FaultKind::Http, format!("the answer is not HTTP/1: {fault}")),
+        // The robot speaks HTTP, but the client knows others.
+        Failure::Http(_) | Failure::Opening(_) | Failure::Answer(_) => Cause::new(FaultKind::Http, failure.to_string()),
         Failure::Timeout(_) => Cause::new(late, "no answer in time"),
     }
 }

@@ -14,6 +14,9 @@ use super::cgroup::{Cgroup, GroupClock};
 /// Nanoseconds per clock tick of `/proc/PID/stat`: USER_HZ is 100 on every Linux platform that Rust supports.
 const TICK_NS: u64 = 10_000_000;
 
+/// How a record calls the account of [`Clocks::Waited`].
+pub const WAITED: &str = "waited";
+
 /// Pause between two readings of accounts that still move.
 const SETTLING_STEP: Duration = Duration::from_millis(2);
 /// Maximum number of these readings.
@@ -98,14 +101,57 @@ pub enum Clocks {
     /// By the account of its control group: its processes come and go, as those of a server with one for each
     /// connection.
     Group(GroupClock),
+    /// By the clocks of these processes and of all descendants that live, and by what each of them waited for.
+    Waited(Vec<u32>),
+}
+
+/// Processes, their descendants that live, and CPU time of theirs and of what they waited for, nanoseconds, the latter
+/// in whole [`TICK_NS`] (proc_pid_stat(5)); `None`: all of them have ended.
+fn with_waited_ns(roots: &[u32]) -> Option<(Vec<u32>, u64)> {
+    let own = roots.iter().filter_map(|pid| process_tree::stat(*pid));
+    // One that has ended keeps its clock until its parent has it.
+    let all: Vec<ProcessStat> = own.chain(roots.iter().copied().flat_map(process_tree::living_and_dead)).collect();
+    let of_process = |of: &ProcessStat| process_cpu_ns(of.pid).unwrap_or(0) + of.children_ticks * TICK_NS;
+    let is_living = all.iter().any(|of| of.state != 'Z');
+    is_living.then(|| (all.iter().map(|of| of.pid).collect(), all.iter().map(of_process).sum()))
 }
 
 impl Clocks {
+    /// Those of these processes, and of what begins and ends with their connections; `None`: a parent among them does
+    /// not wait for its children.
+    pub fn waited(pids: &[u32]) -> Option<Clocks> {
+        let parents: Vec<(u32, u32)> =
+            pids.iter().filter_map(|pid| Some((*pid, process_tree::stat(*pid)?.parent))).collect();
+        // A process of a connection is not to be looked for once it has ended: its number goes to another one.
+        let (below, roots): (Vec<_>, Vec<_>) = parents.into_iter().partition(|(_, parent)| pids.contains(parent));
+        let ignores = below.iter().any(|(_, parent)| process_tree::ignores(*parent, libc::SIGCHLD));
+        (!ignores).then(|| Clocks::Waited(roots.into_iter().map(|(pid, _)| pid).collect()))
+    }
+
+    /// What a record calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Clocks::Processes(_) => "processes",
+            Clocks::Group(_) => "cgroup",
+            Clocks::Waited(_) => WAITED,
+        }
+    }
+
+    /// Those that live now.
+    pub fn pids(&self) -> Vec<u32> {
+        match self {
+            Clocks::Processes(clocks) => clocks.pids().to_vec(),
+            Clocks::Group(clock) => clock.pids(),
+            Clocks::Waited(roots) => with_waited_ns(roots).map(|(pids, _)| pids).unwrap_or_default(),
+        }
+    }
+
     /// CPU time so far, nanoseconds; `None`: a process has ended, so that its clock is gone.
     pub fn read_ns(&self) -> Option<u64> {
         match self {
             Clocks::Processes(clocks) => clocks.read_ns(),
             Clocks::Group(clock) => clock.cpu_ns().ok(),
+            Clocks::Waited(roots) => with_waited_ns(roots).map(|(_, ns)| ns),
         }
     }
 
@@ -113,9 +159,9 @@ impl Clocks {
     pub fn at_rest_ns(&self) -> Option<u64> {
         match self {
             Clocks::Processes(clocks) => clocks.at_rest_ns(),
-            Clocks::Group(clock) => {
-                let runs = || clock.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
-                still(ProcessClocks::READINGS_MAX, ProcessClocks::pause, || clock.cpu_ns(), runs).ok()
+            Clocks::Group(_) | Clocks::Waited(_) => {
+                let runs = || self.pids().iter().any(|pid| process_tree::has_thread_to_run(*pid));
+                still(ProcessClocks::READINGS_MAX, ProcessClocks::pause, || self.read_ns().ok_or(()), runs).ok()
             }
         }
     }
@@ -238,6 +284,35 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!((clocks.read_ns(), clocks.at_rest_ns()), (None, None));
+    }
+
+    /// Children that come, work and go between two looks: what they tell of themselves is the known load.
+    #[test]
+    fn what_ended_between_two_looks_is_counted_in_ticks() {
+        let child = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; read used rest < /proc/$$/schedstat; echo $used";
+        let script = "while read line; do sh -c \"$0\"; done";
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", script, child])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let clocks = Clocks::waited(&[parent.id()]).unwrap();
+        let before = clocks.at_rest_ns().unwrap();
+        let (mut asked, answers) = (parent.stdin.take().unwrap(), parent.stdout.take().unwrap());
+        let mut answers = std::io::BufRead::lines(std::io::BufReader::new(answers));
+        let mut known = 0;
+        for _ in 0..8 {
+            std::io::Write::write_all(&mut asked, b"\n").unwrap();
+            known += answers.next().unwrap().unwrap().parse::<u64>().unwrap();
+        }
+        let after = clocks.at_rest_ns().unwrap();
+        // Beginning and ending a process is not in what it tells.
+        let counted = after - before;
+        assert!(counted + 2 * TICK_NS > known && counted < known + known / 4 + 8 * TICK_NS, "{counted} {known}");
+        drop(asked);
+        parent.wait().unwrap();
+        assert_eq!((clocks.read_ns(), clocks.at_rest_ns(), clocks.pids()), (None, None, vec![]));
     }
 
     /// It ran without a tick between two looks, and went to sleep before its state was asked.

@@ -76,10 +76,7 @@ impl Watch {
     }
 
     pub fn pids(&self) -> Vec<u32> {
-        match &self.clocks {
-            Clocks::Processes(clocks) => clocks.pids().to_vec(),
-            Clocks::Group(clock) => clock.pids(),
-        }
+        self.clocks.pids()
     }
 
     /// Answers a question about them.
@@ -101,15 +98,16 @@ impl Watch {
                 Seen::IsSo(ProcessClocks::new(self.pids()).rest_within(limit, quiet))
             }
             Look::Changed => Seen::IsSo(self.has_changed()?),
-            Look::OwnGroup => {
-                let group = GroupClock::around(&self.pids());
-                let has_group = group.is_some();
-                self.clocks = group.map_or_else(|| self.clocks.clone(), Clocks::Group);
-                Seen::IsSo(has_group)
+            Look::ForEach => {
+                let pids = self.pids();
+                let clocks = GroupClock::around(&pids).map(Clocks::Group).or_else(|| Clocks::waited(&pids));
+                let can_be_read = clocks.is_some();
+                self.clocks = clocks.unwrap_or_else(|| self.clocks.clone());
+                Seen::IsSo(can_be_read)
             }
             Look::About => Seen::About {
                 command: self.pids().first().copied().map(process_tree::command_line).unwrap_or_default(),
-                by_group: matches!(self.clocks, Clocks::Group(_)),
+                accounting: self.clocks.name().to_owned(),
             },
         })
     }
@@ -120,14 +118,14 @@ impl Watch {
         let pids = self.pids();
         let group = match &self.clocks {
             Clocks::Group(group) => Some(group.clone()),
-            Clocks::Processes(_) => GroupClock::around(&pids),
+            Clocks::Processes(_) | Clocks::Waited(_) => GroupClock::around(&pids),
         };
         let kernel_bytes = group.and_then(|group| group.kernel_bytes());
         Ok(MemoryPoint { kernel_bytes, ..memory::of_processes(&pids)? })
     }
 
     fn has_changed(&mut self) -> Result<bool> {
-        if matches!(self.clocks, Clocks::Group(_)) {
+        if !matches!(self.clocks, Clocks::Processes(_)) {
             return Ok(false);
         }
         let now = Clocks::Processes((self.find)()?);
@@ -147,7 +145,7 @@ mod tests {
         let mut watch = Watch::new(child.id().to_string().parse().unwrap()).unwrap();
         assert_eq!(watch.observe(Look::Rests).unwrap(), Seen::IsSo(true));
         assert!(matches!(watch.observe(Look::AtRest).unwrap(), Seen::CpuNs(Some(_))));
-        let about = Seen::About { command: "sleep 60".to_owned(), by_group: false };
+        let about = Seen::About { command: "sleep 60".to_owned(), accounting: "processes".to_owned() };
         assert_eq!(watch.observe(Look::About).unwrap(), about);
         assert_eq!(watch.observe(Look::Changed).unwrap(), Seen::IsSo(false));
         child.kill().unwrap();

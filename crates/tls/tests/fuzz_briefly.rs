@@ -67,6 +67,7 @@ fn every_case_of_the_shim_connects() {
 
 #[test]
 fn kept_inputs() {
+    run_kept("answer_receive", targets::answer_receive);
     run_kept("certificate", targets::certificate);
     run_kept("client_receive", targets::client_receive);
     run_kept("client_stages", targets::client_stages);
@@ -75,6 +76,7 @@ fn kept_inputs() {
     run_kept("hpack_decode", targets::hpack_decode);
     run_kept("http2_receive", targets::http2_receive);
     run_kept("http_response", targets::http_response);
+    run_kept("opening_receive", targets::opening_receive);
     run_kept("real_crypto", targets::real_crypto);
     run_kept("session_keys", targets::session_keys);
 }
@@ -121,6 +123,22 @@ fn http2() {
     for (seeds, run) in
         [(targets::http2_seeds(), targets::http2_receive as fn(&[u8])), (targets::hpack_seeds(), targets::hpack_decode)]
     {
+        for seed in seeds {
+            run(&seed);
+            for _ in 0..10_000 {
+                run(&random.mutate(&seed));
+            }
+        }
+    }
+}
+
+#[test]
+fn openings_and_answers() {
+    let mut random = Random(10);
+    for (seeds, run) in [
+        (targets::opening_seeds(), targets::opening_receive as fn(&[u8])),
+        (targets::answer_seeds(), targets::answer_receive),
+    ] {
         for seed in seeds {
             run(&seed);
             for _ in 0..10_000 {

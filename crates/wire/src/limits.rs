@@ -39,3 +39,9 @@ pub const COOKIE: usize = 3 * 1024;
 
 /// Most bytes of the ALPN names offered; they share the one record with ticket and cookie.
 pub const ALPN: usize = 2 * 1024;
+
+/// Longest answer of a server before TLS: those to EHLO and the features of XMPP have some hundred bytes.
+pub const ANSWER: usize = 8 * 1024;
+
+/// So much of an answer that is not the hoped-for one is told.
+pub const ANSWER_QUOTED: usize = 120;

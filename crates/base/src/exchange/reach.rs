@@ -9,7 +9,7 @@ use rustix::net::sockopt::set_socket_linger;
 use tlsdyno_tls::{Config, Error, Handshake, Session, named};
 use tlsdyno_wire::handshake;
 
-use super::{AT_ONCE, Exchange, Failure};
+use super::{AT_ONCE, Exchange, Failure, Turn};
 
 /// The last message of a server's first flight in a full handshake of TLS 1.2.
 const SERVER_DONE: &str = handshake::name(handshake::SERVER_HELLO_DONE);
@@ -19,6 +19,8 @@ named! {
     pub enum Reach: "reach of a connection" {
         /// TCP is connected, and nothing is sent.
         Tcp = "tcp",
+        /// The server has agreed to begin TLS, as its protocol has it before the hello.
+        Opened = "opened",
         /// The server has refused the hello with an alert.
         Refused = "refused",
         /// The server's part of the handshake is here; the client does not answer it.
@@ -42,10 +44,10 @@ impl Held {
 }
 
 impl<'a> Exchange<'a> {
-    /// Makes the hello, goes as far as this, with this request if it goes so far, and stays there.
-    pub fn held_at(mut self, reach: Reach, tls: Option<&Arc<Config>>, request: &'a [u8]) -> Result<Held, Failure> {
+    /// Makes the hello, goes as far as this, with these turns if it goes so far, and stays there.
+    pub fn held_at(mut self, reach: Reach, tls: Option<&Arc<Config>>, turns: &'a [Turn]) -> Result<Held, Failure> {
         if reach == Reach::Answered {
-            self = self.asking(tls, None, request, b"")?;
+            self = self.taking_turns(tls, None, turns)?;
             self.answered()?;
         } else {
             self.come_to(reach, tls, None)?;
@@ -141,7 +143,7 @@ mod tests {
     fn a_held_connection_is_open_until_the_server_ends_it() {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let exchange = Exchange::connect(server.local_addr().unwrap(), TIME_LIMIT).unwrap();
-        let held = exchange.held_at(Reach::Tcp, None, b"").unwrap();
+        let held = exchange.held_at(Reach::Tcp, None, &[]).unwrap();
         let mut stream = server.accept().unwrap().0;
         stream.write_all(b"a ticket").unwrap();
         assert!(held.is_open());

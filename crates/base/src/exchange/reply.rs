@@ -1,13 +1,17 @@
-//! The request and its response in the protocol that the server chose.
+//! The request and its response in the protocol that the server chose, or another than HTTP.
 
 use tlsdyno_tls::Config;
+use tlsdyno_wire::answer::{AnswerFault, AnswerReader};
 use tlsdyno_wire::http::Response;
 use tlsdyno_wire::http2::{ALPN, Client, Event, Request};
 
-/// A connection's HTTP.
+use super::Failure;
+
+/// What a connection's answer is read as.
 pub(super) enum Reply {
     Http1(Box<Response>),
     Http2(Box<Http2>),
+    Other(AnswerReader),
 }
 
 /// A connection of HTTP/2 with its one request.
@@ -64,13 +68,17 @@ impl Reply {
         match self {
             Reply::Http1(response) => **response = Response::new(false),
             Reply::Http2(http2) => http2.request(head),
+            Reply::Other(reader) => *reader = reader.anew(),
         }
     }
 
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         match self {
-            Reply::Http1(response) => response.receive(bytes).map(drop).map_err(|fault| fault.to_string()),
-            Reply::Http2(http2) => http2.receive(bytes),
+            Reply::Http1(response) => {
+                response.receive(bytes).map(drop).map_err(|fault| Failure::Http(fault.to_string()))
+            }
+            Reply::Http2(http2) => http2.receive(bytes).map_err(Failure::Http),
+            Reply::Other(reader) => reader.receive_all(bytes).map_err(Failure::Answer),
         }
     }
 
@@ -78,22 +86,37 @@ impl Reply {
         match self {
             Reply::Http1(response) => response.is_complete(),
             Reply::Http2(http2) => http2.complete.is_some(),
+            Reply::Other(reader) => reader.is_complete(),
         }
     }
 
-    /// The server sends no more. Answers whether the response is whole.
-    pub(super) fn end_of_input(&mut self) -> bool {
-        match self {
+    /// The server sends no more.
+    ///
+    /// # Errors
+    /// The response is not whole.
+    pub(super) fn end_of_input(&mut self) -> Result<(), Failure> {
+        let is_whole = match self {
             Reply::Http1(response) => response.end_of_input().is_ok(),
             Reply::Http2(http2) => http2.complete.is_some(),
+            Reply::Other(reader) => return reader.end_of_input().map_err(Failure::Answer),
+        };
+        if is_whole { Ok(()) } else { Err(Failure::Closed) }
+    }
+
+    /// What is wrong with an answer, not of HTTP, that has begun and does not end.
+    pub(super) fn begun(&self) -> Option<AnswerFault> {
+        match self {
+            Reply::Other(reader) if reader.received() > 0 => reader.end_of_input().err(),
+            _ => None,
         }
     }
 
-    /// Status and bytes of body.
+    /// Status, 0 of what has none, and bytes of body.
     pub(super) fn result(&self) -> Option<(u16, u64)> {
         match self {
             Reply::Http1(response) => Some((response.head()?.status, response.body_bytes())),
             Reply::Http2(http2) => http2.complete,
+            Reply::Other(reader) => Some((0, reader.received())),
         }
     }
 

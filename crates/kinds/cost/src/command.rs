@@ -31,13 +31,16 @@ const MEMORY_TIME_S: f64 = 7_200.0;
   tlsdyno cost https://127.0.0.1:8443/
   tlsdyno cost https://127.0.0.1:8443/ --rate 300 --hits-per-handshake 4
   tlsdyno cost https://127.0.0.1:8443/ --against https://127.0.0.1:9443/ --time 3m
+  tlsdyno cost postgres://127.0.0.1/
+  tlsdyno cost tls://127.0.0.1:9000 --request 'PING\\r\\n' --answer-until '\\r\\n'
   tlsdyno cost https://big.example/ --i-may-load-this big.example --on big.example
   tlsdyno cost --server-command './caddy run --config Caddyfile' --address 127.0.0.1:8443
   tlsdyno cost --server-command './nginx -c /etc/site.conf' --address 127.0.0.1:8443 --memory
   tlsdyno cost --server-command './nginx -c /etc/site.conf' --address 127.0.0.1:8443 --locks
   tlsdyno cost https://127.0.0.1:8443/ --pid 4711 --markdown")]
 pub struct Args {
-    /// What to request of a server that runs
+    /// What to request of a server that runs; its scheme may be postgres, mysql, smtp(s), lmtp, imap(s), pop3(s),
+    /// ldap(s), xmpp, ftp(s), amqp(s), mqtts, rediss, or tls for any other
     #[arg(required_unless_present = "server_command")]
     url: Option<String>,
     /// The process that serves it, with its children, for example a container's main process [default: whichever
@@ -78,6 +81,16 @@ pub struct Args {
     /// Where it serves the same pages without TLS: what TLS adds to a request
     #[arg(long, value_name = "URL", help_heading = "Connections")]
     plain_url: Option<String>,
+    /// Ask this in place of a page: bytes, with \r \n \t \0 \\ \xHH. Nobody logs in unless these bytes do
+    #[arg(long, value_name = "BYTES", help_heading = "Connections")]
+    request: Option<String>,
+    /// The bytes with which its answer ends
+    #[arg(long, value_name = "BYTES", requires = "request", conflicts_with = "answer_bytes")]
+    #[arg(help_heading = "Connections")]
+    answer_until: Option<String>,
+    /// The length of its answer
+    #[arg(long, value_name = "N", requires = "request", help_heading = "Connections")]
+    answer_bytes: Option<u64>,
     /// Measure handshakes alone: it does not speak HTTP/1.1
     #[arg(long, help_heading = "Connections")]
     no_request: bool,
@@ -164,6 +177,9 @@ pub fn run(args: &Args) -> Result<Exit> {
         rate_per_s: args.rate,
         hits_per_handshake: args.hits_per_handshake,
         at_most_per_s: args.at_most,
+        request: args.request.clone(),
+        answer_until: args.answer_until.clone(),
+        answer_bytes: args.answer_bytes,
         no_request: args.no_request,
         alpn: args.alpn.clone(),
         client_certificate: file(&args.client_cert)?,

@@ -3,19 +3,23 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Deserializer, Serialize};
-use tlsdyno_base::exchange::Reach;
+use tlsdyno_base::exchange::{Reach, Turn};
 use tlsdyno_base::permission;
+use tlsdyno_base::protocol::{self, Protocol, unescaped};
 use tlsdyno_base::url::Url;
 use tlsdyno_record::model::{self, CertificateKind, OnLoss, WorkersModel, without_secrets};
 use tlsdyno_tls::{Group, Version, named};
+use tlsdyno_wire::answer::Answer;
 
 use crate::LABELS;
 use crate::steps::{Step, StepId};
 
 /// How many times as long a server under valgrind may take.
 const SLOWER_UNDER_VALGRIND: u32 = 30;
+/// In place of bytes that may be a login.
+const NOT_TOLD: &str = "…";
 /// Where connections may stay while the server's memory is read.
 pub(crate) const STATES: [Reach; 4] = [Reach::Tcp, Reach::Flight, Reach::Finished, Reach::Answered];
 /// Least number of connections of a rising series.
@@ -65,7 +69,7 @@ pub struct Cost {
     /// Starts the first server; `{port}` and `{dir}` are filled in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_command: Option<String>,
-    /// TLS address of `server_command`, for example `127.0.0.1:{port}`.
+    /// TLS address of `server_command`, for example `127.0.0.1:{port}`; with a scheme unless it speaks HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// Servers that are started, in place of a URL or behind `server_command`.
@@ -91,7 +95,15 @@ pub struct Cost {
     /// Limit of connections a second; `None`: as many as the server takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most_per_s: Option<f64>,
-    /// The server does not speak HTTP/1.1: only handshakes are measured.
+    /// What is asked in place of a page, with escapes such as `\r`; the last bytes of its answer, or their number. A
+    /// record holds none of them, as they may be a login.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_bytes: Option<u64>,
+    /// Only handshakes are measured: the server speaks neither HTTP/1.1 nor a protocol with a request of ours.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_request: bool,
     /// Empty: the client sends no such extension.
@@ -131,7 +143,7 @@ pub struct Started {
     pub about: String,
     /// Stays in the foreground; `{port}`, `{dir}`, `{docroot}` and `{configuration}` are filled in.
     pub command: String,
-    /// For example `127.0.0.1:{port}`.
+    /// For example `127.0.0.1:{port}`, or `imap://127.0.0.1:{port}`.
     pub address: String,
     /// A certificate is made for it: `{certificate}`, `{key}` and `{pem}` are filled in.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -181,7 +193,7 @@ impl CostExperiment {
         let servers = cost.urls().count() + cost.started().len();
         ensure!(servers <= LABELS.len(), "{} servers at most are compared in one run", LABELS.len());
         for url in cost.urls() {
-            let parts = Url::parse(url)?;
+            let parts = Url::parse_any(url)?;
             ensure!(parts.tls, "{url} is plain HTTP; give the server's https:// URL");
             permission::check(&parts.host, resolved(url)?, &cost.may_load)?;
         }
@@ -202,6 +214,7 @@ impl CostExperiment {
         ensure!(cost.pages.iter().all(is_path), "--page is a path that begins with a slash, without blanks");
         ensure!(!cost.no_request || cost.pages.is_empty(), "--page needs requests: leave --no-request out");
         ensure!(cost.client_certificate.is_some() == cost.client_key.is_some(), "a client certificate needs its key");
+        cost.check_asked()?;
         cost.check_memory()?;
         cost.check_locks()
     }
@@ -219,8 +232,41 @@ impl Cost {
             server_command: hide(&self.server_command),
             servers: self.servers.iter().map(Started::without_secrets).collect(),
             pages: hide_all(&self.pages),
+            request: self.request.as_ref().map(|_| NOT_TOLD.to_owned()),
+            answer_until: self.answer_until.as_ref().map(|_| NOT_TOLD.to_owned()),
             ..self.clone()
         }
+    }
+
+    /// The bytes that a person gives, and how their answer ends.
+    fn asked(&self) -> Result<Option<Turn>> {
+        let Some(request) = &self.request else {
+            let is_left_out = self.answer_until.is_none() && self.answer_bytes.is_none();
+            ensure!(is_left_out, "--answer-until and --answer-bytes are of the answer to a --request");
+            return Ok(None);
+        };
+        let say = unescaped(request).context("--request")?;
+        let answer = match (&self.answer_until, self.answer_bytes) {
+            (Some(last), None) if !last.is_empty() => Answer::Until(unescaped(last).context("--answer-until")?.into()),
+            (None, Some(bytes @ 1..)) => Answer::Bytes(bytes),
+            _ => bail!("say where the answer to --request ends: --answer-until '\\r\\n', or --answer-bytes N above 0"),
+        };
+        Ok(Some(Turn { say, answer: Some(answer) }))
+    }
+
+    /// What is said over TLS to a server that does not speak HTTP; `None`: it does.
+    pub(crate) fn turns(&self, url: &Url) -> Result<Option<Vec<Turn>>> {
+        Ok(match (self.asked()?, url.protocol) {
+            (Some(asked), Some(protocol)) => Some(protocol.turns_with(asked)),
+            (Some(asked), None) => Some(vec![asked]),
+            (None, protocol) => protocol.map(Protocol::turns),
+        })
+    }
+
+    /// Of a server that can be asked nothing without a login, the handshakes alone.
+    pub(crate) fn for_url(&self, url: &Url) -> Result<Cost> {
+        let is_mute = self.turns(url)?.is_some_and(|turns| turns.is_empty());
+        Ok(Cost { no_request: self.no_request || is_mute, ..self.clone() })
     }
 
     /// The servers that are started, the first ones of all.
@@ -228,6 +274,21 @@ impl Cost {
         let named = self.server_command.clone().zip(self.address.clone());
         let of_command = named.map(|(command, address)| Started { command, address, ..Started::default() });
         of_command.into_iter().chain(self.servers.iter().cloned()).collect()
+    }
+
+    fn check_asked(&self) -> Result<()> {
+        let asks = self.asked()?.is_some();
+        ensure!(
+            !asks || !self.no_request && self.pages.is_empty(),
+            "--request is what is asked; leave --no-request and --page out"
+        );
+        let mut schemes: Vec<String> = self.started().iter().map(|started| started.address().0.to_owned()).collect();
+        schemes.extend(self.urls().filter_map(|url| Some(url.split_once("://")?.0.to_lowercase())));
+        for scheme in schemes.iter().filter(|scheme| *scheme != "https") {
+            protocol::of_scheme(scheme)?;
+            ensure!(self.pages.is_empty(), "--page is of HTTP: leave it out with {scheme}, or give --request");
+        }
+        Ok(())
     }
 
     fn check_locks(&self) -> Result<()> {
@@ -310,6 +371,16 @@ impl Cost {
 }
 
 impl Started {
+    /// Scheme and place of its address.
+    pub(crate) fn address(&self) -> (&str, &str) {
+        self.address.split_once("://").unwrap_or(("https", &self.address))
+    }
+
+    /// Its URL, once it listens there.
+    pub(crate) fn url(&self, address: SocketAddr) -> Result<Url> {
+        Url::parse_any(&format!("{}://{address}/", self.address().0))
+    }
+
     fn without_secrets(&self) -> Started {
         let configuration = self.configuration.as_deref().map(without_secrets);
         Started { command: without_secrets(&self.command), configuration, ..self.clone() }
@@ -330,5 +401,5 @@ fn one_or_several<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Re
 }
 
 pub(crate) fn resolved(url: &str) -> Result<SocketAddr> {
-    Url::parse(url)?.resolve().with_context(|| format!("failed to find {url}"))
+    Url::parse_any(url)?.resolve().with_context(|| format!("failed to find {url}"))
 }

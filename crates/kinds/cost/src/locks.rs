@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Error, Result, anyhow};
 use tlsdyno_base::fault::{Fault, OrFault};
 use tlsdyno_base::interrupt;
-use tlsdyno_base::url::Url;
 use tlsdyno_record::model::{self, without_secrets};
 use tlsdyno_record::store::{Block, Journal, Record, UNREAD, Warning};
 use tlsdyno_runner::run::manifest;
@@ -112,7 +111,7 @@ impl Target {
             None => error,
         };
         let instance = tlsdyno_servers::start(&spec, directory.path()).map_err(explained).or_fault(Fault::Server)?;
-        let url = Url::parse(&format!("https://{}/", instance.address()))?;
+        let url = command.url(instance.address())?;
         let (maker, found) = pilot::found_out(cost, &url, instance.address(), true, stop, observer)?;
         let (name, about) = (command.name.clone(), command.about.clone());
         let measured = Measured { name, about, command: command_told, accounting: UNREAD.to_owned(), ..found };

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tlsdyno_base::certificate_files;
-use tlsdyno_base::exchange::{Exchange, Held, Reach};
+use tlsdyno_base::exchange::{Exchange, Held, Reach, Turn};
 use tlsdyno_base::url::Url;
 use tlsdyno_engine::load::Route;
 use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Suite, Version};
+use tlsdyno_wire::opening::Opening;
 
 use crate::file::Cost;
 use crate::server::PATIENCE;
@@ -44,9 +45,12 @@ pub(crate) struct Maker {
     route: Route,
     /// Address of the same pages without TLS.
     plain: Option<SocketAddr>,
-    /// For each page a GET after which the server closes, and one after which it keeps the connection.
-    requests: BTreeMap<String, [Vec<u8>; 2]>,
-    /// The server does not speak HTTP/1.1.
+    /// What comes before TLS, and what the server is called there.
+    opening: (Option<Opening>, String),
+    /// For each page a GET after which the server closes, and one after which it keeps the connection; where it does
+    /// not speak HTTP, what is said to it.
+    requests: BTreeMap<String, [Vec<Turn>; 2]>,
+    /// Nothing is requested.
     no_request: bool,
     /// By index of the step: configuration of its connections, and of those that take a session for them.
     configs: Vec<[Arc<Config>; 2]>,
@@ -81,11 +85,14 @@ impl Maker {
     ) -> Result<Maker> {
         let host = url.host_header();
         let request = |path: &str, connection: &str| {
-            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tlsdyno\r\n{connection}\r\n").into_bytes()
+            let head = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tlsdyno\r\n{connection}\r\n");
+            vec![Turn::http(head.into_bytes())]
         };
+        let turns = cost.turns(url)?;
         let of_page = |page: &str| {
             let path = if page.is_empty() { &url.path } else { page };
-            (page.to_owned(), [request(path, "Connection: close\r\n"), request(path, "")])
+            let of_http = || [request(path, "Connection: close\r\n"), request(path, "")];
+            (page.to_owned(), turns.clone().map_or_else(of_http, |turns| [turns.clone(), turns]))
         };
         let pages = [""].into_iter().chain(cost.pages.iter().map(String::as_str));
         let certificate = match (&cost.client_certificate, &cost.client_key) {
@@ -107,6 +114,7 @@ impl Maker {
             address,
             route: Route { sources: sources.collect(), ..Route::default() },
             plain: cost.plain_url.as_deref().map(|url| Url::parse(url)?.resolve()).transpose()?,
+            opening: (url.protocol.and_then(|protocol| protocol.opening), url.host.clone()),
             requests: pages.map(of_page).collect(),
             no_request: cost.no_request,
             configs: steps.into_iter().map(configs).collect::<Result<_>>()?,
@@ -130,9 +138,10 @@ impl Maker {
             connected.ending_at(Reach::Tcp, None, None)?;
             return Ok(Made { handshake: None, chain: Vec::new(), body_bytes: 0 });
         }
+        let connected = self.opened(connected, step)?;
         let made = if step.reach == Reach::Answered {
             let request = &self.requests[&step.page][usize::from(step.more_requests > 0)];
-            let mut exchange = connected.asking(config.as_ref(), session, request, b"")?;
+            let mut exchange = connected.taking_turns(config.as_ref(), session, request)?;
             exchange.answered()?;
             for _ in 0..step.more_requests {
                 exchange.again()?;
@@ -145,6 +154,7 @@ impl Maker {
             let body_bytes = answer.body_bytes * u64::from(1 + step.more_requests);
             Made { handshake: answer.handshake, chain: answer.chain, body_bytes }
         } else {
+            let config = config.filter(|_| step.reach != Reach::Opened);
             let handshake = connected.ending_at(step.reach, config.as_ref(), session)?;
             ensure!(step.reach != Reach::Refused || handshake.is_none(), "the server goes on with such a hello");
             Made { handshake, chain: Vec::new(), body_bytes: 0 }
@@ -167,9 +177,18 @@ impl Maker {
         let stream = TcpStream::from(socket.map_err(|kind| anyhow!("it could not be made ({kind})"))?);
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        let config = (step.reach != Reach::Tcp).then(|| &self.configs[number][0]);
+        let connected = Exchange::over(stream, PATIENCE)?;
         let request = &self.requests[&step.page][1];
-        Ok(Exchange::over(stream, PATIENCE)?.held_at(step.reach, config, request)?)
+        if step.reach == Reach::Tcp {
+            return Ok(connected.held_at(step.reach, None, request)?);
+        }
+        Ok(self.opened(connected, step)?.held_at(step.reach, Some(&self.configs[number][0]), request)?)
+    }
+
+    /// Says what comes before TLS.
+    fn opened<'b>(&self, connected: Exchange<'b>, step: &StepId) -> Result<Exchange<'b>> {
+        let (opening, host) = &self.opening;
+        Ok(connected.opened(opening.filter(|_| step.version.is_some()), host)?)
     }
 
     /// For the pause since the last connection.
@@ -200,11 +219,11 @@ impl Maker {
     /// Takes new sessions by a connection with a full handshake.
     fn take_sessions(&mut self, number: usize, kind: (Version, Resumed)) -> Result<()> {
         let config = Arc::clone(&self.configs[number][1]);
-        let connected = self.connect(false)?;
+        let connected = self.connect(false)?.opened(self.opening.0, &self.opening.1)?;
         let sessions = if self.no_request {
             connected.taking_session(&config)?.into_iter().collect()
         } else {
-            let mut exchange = connected.asking(Some(&config), None, &self.requests[""][1], b"")?;
+            let mut exchange = connected.taking_turns(Some(&config), None, &self.requests[""][1])?;
             exchange.answered()?;
             exchange.wait_for_ticket(self.slower * TICKET_PATIENCE);
             exchange.end()?.sessions

@@ -64,6 +64,7 @@ fn words(state: Reach) -> &'static str {
         Reach::Flight => "half open (the server's flight was sent, the client is silent)",
         Reach::Finished => "idle after the handshake",
         Reach::Answered => "idle after one request",
+        Reach::Opened => "opened for TLS, no hello sent",
         Reach::Refused => "refused",
     }
 }

@@ -42,6 +42,8 @@ pub enum PartId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stretch {
     Accepting,
+    /// What the protocol has before TLS.
+    Opening,
     Hello,
     /// The server's key pair and the shared secret.
     KeyAgreement,
@@ -137,6 +139,7 @@ impl Stretch {
     fn name(self) -> &'static str {
         match self {
             Stretch::Accepting => "accepting and closing",
+            Stretch::Opening => "opening, as its protocol has it before TLS",
             Stretch::Hello => "reading the hello",
             Stretch::KeyAgreement => "key agreement",
             Stretch::KeySchedule => "key schedule and encryption of its messages",

@@ -164,8 +164,10 @@ fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
         Version::Tls13 => life(agreement, measured.number_of(&resumed(Reach::Flight)).is_some()),
         Version::Tls12 => life_of_old(),
     };
+    let before = before_tls(measured, version);
+    all.splice(..0, beginning(before.clone()));
     let is_retried = measured.group.is_some_and(|group| group != Group::X25519);
-    all.extend(beside(version, is_retried));
+    all.extend(beside(version, &before, is_retried));
     all.extend(requests(&measured.steps, version, measured.suite));
     all.extend(choices(&measured.steps, measured.group.unwrap_or(Group::X25519), measured.suite));
     all.retain(is_there);
@@ -173,20 +175,29 @@ fn all(measured: &Measured, agreement: Agreement) -> Vec<Part> {
     all
 }
 
-/// The first two stretches of a connection's life of this version.
-fn beginning(version: Version) -> Vec<Part> {
-    let [tcp, hello] = [StepId::new(version, Reach::Tcp), StepId::refused(version, Lack::Suites)];
-    let accepting = Part { id: PartId::stretch(Stretch::Accepting), of: Sum(vec![(1.0, tcp.clone())]) };
-    vec![accepting, Part::difference(PartId::stretch(Stretch::Hello), [&hello, &tcp])]
+/// How far a connection goes before TLS.
+fn before_tls(measured: &Measured, version: Version) -> StepId {
+    let opened = StepId::new(version, Reach::Opened);
+    if measured.number_of(&opened).is_some() { opened } else { StepId::new(version, Reach::Tcp) }
 }
 
-/// `resumes`: the server does, which is what tells the signature from the rest.
+/// The first stretches of a connection's life, whose last step before TLS this is.
+fn beginning(before: StepId) -> Vec<Part> {
+    let tcp = StepId { reach: Reach::Tcp, ..before.clone() };
+    let hello = StepId { lack: Some(Lack::Suites), reach: Reach::Refused, ..before.clone() };
+    let opening = Part::difference(PartId::stretch(Stretch::Opening), [&before, &tcp]);
+    let hello = Part::difference(PartId::stretch(Stretch::Hello), [&hello, &before]);
+    let accepting = Part { id: PartId::stretch(Stretch::Accepting), of: Sum(vec![(1.0, tcp)]) };
+    [Some(accepting), (before.reach == Reach::Opened).then_some(opening), Some(hello)].into_iter().flatten().collect()
+}
+
+/// Without its beginning. `resumes`: the server does, which is what tells the signature from the rest.
 fn life(agreement: Agreement, resumes: bool) -> Vec<Part> {
     let of = |stretch, steps: [&StepId; 2]| Part::difference(PartId::stretch(stretch), steps);
     let [hello, unsigned, zero] = [Lack::Suites, Lack::Signatures, Lack::Secret].map(refused);
     let [flight, handshake, request] = [Reach::Flight, Reach::Finished, Reach::Answered].map(today);
     let resumed = resumed(Reach::Flight);
-    let mut life = beginning(Version::Tls13);
+    let mut life = Vec::new();
     match agreement {
         _ if !resumes => {
             let both = PartId::Life(vec![Stretch::KeyAgreement, Stretch::Signature]);
@@ -209,29 +220,27 @@ fn life(agreement: Agreement, resumes: bool) -> Vec<Part> {
     life
 }
 
+/// Without its beginning.
 fn life_of_old() -> Vec<Part> {
     let of = |stretch, steps: [&StepId; 2]| Part::difference(PartId::stretch(stretch), steps);
     let hello = StepId::refused(Version::Tls12, Lack::Suites);
     let [flight, handshake, request] =
         [Reach::Flight, Reach::Finished, Reach::Answered].map(|reach| StepId::new(Version::Tls12, reach));
-    let mut life = beginning(Version::Tls12);
-    life.extend([
+    vec![
         of(Stretch::ShareAndSignature, [&flight, &hello]),
         of(Stretch::AgreementToFinished, [&handshake, &flight]),
         of(Stretch::Request, [&request, &handshake]),
-    ]);
-    life
+    ]
 }
 
-fn beside(primary: Version, is_retried: bool) -> Vec<Part> {
-    let tcp = StepId::new(primary, Reach::Tcp);
+fn beside(primary: Version, before: &StepId, is_retried: bool) -> Vec<Part> {
     let handshakes = |version: Version| {
         let other = (version != primary).then_some(version);
         let full = StepId::new(version, Reach::Finished);
         let resumed = StepId::resumed(version, Resumed::Ticket, Reach::Finished);
         [
-            Part::difference(PartId::Full(other), [&full, &tcp]),
-            Part::difference(PartId::Resumed(other), [&resumed, &tcp]),
+            Part::difference(PartId::Full(other), [&full, before]),
+            Part::difference(PartId::Resumed(other), [&resumed, before]),
             Part::difference(PartId::Saved(other), [&full, &resumed]),
         ]
     };
@@ -321,10 +330,10 @@ pub(crate) mod tests {
     #[test]
     fn parts_are_of_steps_that_there_are() {
         for (version, agreement, count) in [
-            (Version::Tls13, Agreement::First, 33),
-            (Version::Tls13, Agreement::ByZero, 33),
-            (Version::Tls13, Agreement::Unknown, 32),
-            (Version::Tls12, Agreement::Unknown, 15),
+            (Version::Tls13, Agreement::First, 34),
+            (Version::Tls13, Agreement::ByZero, 34),
+            (Version::Tls13, Agreement::Unknown, 33),
+            (Version::Tls12, Agreement::Unknown, 16),
         ] {
             let measured = measured(version);
             let parts = all(&measured, agreement);
@@ -346,7 +355,9 @@ pub(crate) mod tests {
             (Version::Tls12, Agreement::Unknown, true),
         ] {
             let mut measured = measured(version);
-            measured.steps.retain(|step| step.id.resumes.is_none() || resumes);
+            // A server that resumes nothing has no opening here.
+            let is_there = |step: &StepId| resumes || step.resumes.is_none() && step.reach != Reach::Opened;
+            measured.steps.retain(|step| is_there(&step.id));
             let mut sum = BTreeMap::new();
             for part in all(&measured, agreement).iter().filter(|part| part.id.kind() == PartKind::Life) {
                 part.of.0.iter().for_each(|(weight, step)| *sum.entry(step.to_string()).or_insert(0.0) += weight);
@@ -399,7 +410,7 @@ pub(crate) mod tests {
         // TCP 30, the hello 180, key agreement 130, the certificate 300, the rest 115, a signature 25.
         let cost = |lookup: f64, zero: f64| {
             columns(&measured, move |step| match (step.reach, step.lack, step.group) {
-                (Reach::Tcp, ..) => 30.0,
+                (Reach::Tcp | Reach::Opened, ..) => 30.0,
                 (_, Some(Lack::Suites | Lack::Groups), _) => 210.0,
                 (_, Some(Lack::Signatures), Some(_)) => 840.0 + lookup,
                 (_, Some(Lack::Signatures), None) => 340.0 + lookup,

@@ -11,6 +11,7 @@ use tlsdyno_base::interrupt;
 use tlsdyno_base::url::Url;
 use tlsdyno_record::model::CertificateKind;
 use tlsdyno_runner::run::observer::Observer;
+use tlsdyno_servers::cpu::WAITED;
 use tlsdyno_servers::forwarder;
 use tlsdyno_tls::{Error as TlsError, Group, Handshake, Lack, Signer, Suite, Version};
 use tlsdyno_traffic::network::certificate::Certificate;
@@ -31,6 +32,8 @@ pub(crate) const SLOW: Duration = Duration::from_millis(500);
 const SLICE: Duration = Duration::from_millis(8);
 /// Length of a slice of a server that is busy for longer than milliseconds after its work: long against that work.
 const LONG_SLICE: Duration = Duration::from_millis(200);
+/// Length of a slice of a server whose account is in ticks: long against some of them.
+const TICKS_SLICE: Duration = Duration::from_millis(400);
 /// The alert of a server that speaks none of the protocols that were offered (RFC 7301 section 3.2).
 const NO_APPLICATION_PROTOCOL: u8 = 120;
 
@@ -66,6 +69,16 @@ impl Target {
             forwarder::refuse(address, &pids, || server.read_ns(), connection)?;
         }
         let rests = server.comes_to_rest()?;
+        let (accounting, command) = server.about()?;
+        let is_in_ticks = accounting == WAITED && cost.measure == Measure::Time;
+        if is_in_ticks {
+            observer.tell(&format!(
+                "the server at {address} begins a process for a connection, and has no control group of its own: what \
+                 these use is told in ticks of 10 ms. Turns are {} ms long; measure for minutes, or run it as a \
+                 service, or start it with --server-command as root",
+                TICKS_SLICE.as_millis()
+            ));
+        }
         if !rests && cost.measure == Measure::Time {
             observer.tell(&format!(
                 "the server at {address} does not come to rest within milliseconds, as with a garbage collector: \
@@ -73,15 +86,19 @@ impl Target {
                 LONG_SLICE.as_millis()
             ));
         }
-        let (accounting, command) = server.about()?;
+        let slice = match (is_in_ticks, rests) {
+            (true, _) => TICKS_SLICE,
+            (false, true) => SLICE,
+            (false, false) => LONG_SLICE,
+        };
         let (name, about) = server.names();
         let measured = Measured {
             name,
             about,
             command,
-            accounting: accounting.to_owned(),
+            accounting,
             busy_percent: 100.0 * server.busy,
-            slice_us: if rests { SLICE } else { LONG_SLICE }.as_micros() as u64,
+            slice_us: slice.as_micros() as u64,
             ..found
         };
         Ok(Target { server, maker, slow_slices: 0, measured })
@@ -98,6 +115,7 @@ pub(crate) fn found_out(
     observer: &mut dyn Observer,
 ) -> Result<(Maker, Measured)> {
     observer.step(&format!("finding out what {address} takes"));
+    let cost = &cost.for_url(url)?;
     let Taken { version, negotiated, group, keys, usual, certificate, steps, refused, .. } =
         Taken::of(cost, url, address, is_started, stop)?;
     if steps.is_empty() {
@@ -166,7 +184,7 @@ impl Taken {
             (Err(_), Err(_)) => {
                 let error = today.err().unwrap_or_else(|| anyhow!("nothing came"));
                 refuse_limits(&whole[0], &error)?;
-                return Err(Fault::Unreachable.wrap(explained(error, address)));
+                return Err(Fault::Unreachable.wrap(explained(error, address, url)));
             }
         };
         let told = |of: Handshake| {
@@ -184,7 +202,8 @@ impl Taken {
         }
         let steps = cost.steps(version, is_started);
         taken.try_all(steps, cost, url, address, stop)?;
-        if !chain.is_empty() {
+        // Whether it compresses was not tried else.
+        if !chain.is_empty() && !cost.only_life {
             taken.certificate = Some(Certificate::new(&chain, flight_bytes, taken.uncompressed.take()));
         }
         Ok(taken)
@@ -199,6 +218,8 @@ impl Taken {
         stop: &AtomicBool,
     ) -> Result<()> {
         all.retain(|step| !cost.no_request || step.id.reach != Reach::Answered);
+        let opens = url.protocol.is_some_and(|protocol| protocol.opening.is_some());
+        all.retain(|step| opens || step.id.reach != Reach::Opened);
         all.retain(|step| !cost.only_life || step.is_of_life(self.version));
         // The share without a secret is of X25519, and tells nothing of another group.
         all.retain(|step| step.id.lack != Some(Lack::Secret) || cost.group.is_none_or(|group| group == Group::X25519));
@@ -280,8 +301,13 @@ fn refuse_limits(step: &StepId, error: &Error) -> Result<()> {
 }
 
 /// Adds the likely reason why a server takes no connection, and the remedy.
-fn explained(error: Error, address: SocketAddr) -> Error {
+fn explained(error: Error, address: SocketAddr, url: &Url) -> Error {
     let hint = match error.downcast_ref::<Failure>() {
+        Some(Failure::Opening(_)) => return error,
+        Some(Failure::Answer(_) | Failure::Closed) if url.protocol.is_some() => Some(
+            "measure its handshakes with --no-request, or give bytes that it answers: --request, and --answer-until or \
+             --answer-bytes",
+        ),
         Some(Failure::Tls(TlsError::CertificateWanted(_))) => {
             Some("it asks its clients for a certificate: give one with --client-cert and --client-key")
         }
@@ -292,7 +318,9 @@ fn explained(error: Error, address: SocketAddr) -> Error {
             "it does not answer HTTP/1.1, as one that speaks HTTP/2 only: measure its handshakes with --no-request",
         ),
         Some(Failure::Timeout(_)) => Some("it lets the connection wait, as a server does that limits or bans"),
-        Some(_) if answers_plain_http(address) => Some("it answers plain HTTP there: give the port of HTTPS"),
+        Some(_) if url.protocol.is_none() && answers_plain_http(address) => {
+            Some("it answers plain HTTP there: give the port of HTTPS")
+        }
         None if error.is::<BadStatus>() => Some("name a page that it has, as part of the URL"),
         _ => None,
     };

@@ -161,15 +161,15 @@ impl Server {
     }
 
     /// A server that begins a process for a connection is read by the account of its control group, where it has one
-    /// of its own; the clocks of processes that come and go are in none that could be read.
+    /// of its own, else by what the processes waited for that stay.
     fn watch_processes_for_each(&mut self) -> Result<()> {
         let connected = Exchange::connect(self.address, PATIENCE)?;
         std::thread::sleep(LOOK);
-        let has_own = !self.has_changed()? || self.is_so(Look::OwnGroup)?;
+        let can_be_read = !self.has_changed()? || self.is_so(Look::ForEach)?;
         drop(connected);
-        has_own.then_some(()).context(
-            "the server began a process for a connection, and has no control group of its own: the CPU time of \
-             processes that come and go cannot be read. Run it as a service or in a container, or start it with \
+        can_be_read.then_some(()).context(
+            "the server began a process for a connection, has no control group of its own, and does not wait for such \
+             processes: their CPU time cannot be read. Run it as a service or in a container, or start it with \
              --server-command as root",
         )
     }
@@ -181,8 +181,8 @@ impl Server {
             // Steps are told by what a client waits, which needs no rest.
             Eyes::Nobody => Ok(match look {
                 Look::Clock | Look::AtRest => Seen::CpuNs(Some(0)),
-                Look::Rests | Look::Changed | Look::OwnGroup => Seen::IsSo(look == Look::Rests),
-                Look::About => Seen::About { command: String::new(), by_group: false },
+                Look::Rests | Look::Changed | Look::ForEach => Seen::IsSo(look == Look::Rests),
+                Look::About => Seen::About { command: String::new(), accounting: UNREAD.to_owned() },
             }),
         }
     }
@@ -202,14 +202,9 @@ impl Server {
     }
 
     /// How its CPU time is read, for the manifest, and the command line of its first process.
-    pub fn about(&mut self) -> Result<(&'static str, String)> {
-        let Seen::About { command, by_group } = self.look(Look::About)? else {
+    pub fn about(&mut self) -> Result<(String, String)> {
+        let Seen::About { command, accounting } = self.look(Look::About)? else {
             bail!("the worker beside the server did not say what it is");
-        };
-        let accounting = match self.eyes {
-            Eyes::Nobody => UNREAD,
-            _ if by_group => "cgroup",
-            _ => "processes",
         };
         // It may be another program's, whose passwords stand on it.
         Ok((accounting, without_secrets(&command)))
@@ -257,7 +252,8 @@ impl Started {
             write(&path, text)?;
             command = command.replace("{configuration}", &path.display().to_string());
         }
-        let command = CommandSpec { command, address: self.address.clone(), plain_address: None, original: None };
+        let command =
+            CommandSpec { command, address: self.address().1.to_owned(), plain_address: None, original: None };
         let made = self.certificate.map(|kind| certificates::create(kind, directory.path())).transpose()?;
         Ok((ServerSpec { tls: made.map(ServerTls::new), ..ServerSpec::of_command(command, docroot) }, directory))
     }

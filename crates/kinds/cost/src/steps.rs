@@ -131,8 +131,10 @@ impl StepId {
     }
 
     fn name(&self) -> String {
-        if self.reach == Reach::Tcp {
-            return "TCP".to_owned();
+        match self.reach {
+            Reach::Tcp => return "TCP".to_owned(),
+            Reach::Opened => return "opening".to_owned(),
+            _ => {}
         }
         let over = self.version.map_or("plain HTTP".to_owned(), |version| format!("TLS {version}"));
         let resumed = match (self.resumes, self.lack) {
@@ -147,7 +149,7 @@ impl StepId {
             (Reach::Refused, Some(Lack::Signatures)) => "hello without a usable signature",
             (Reach::Refused, _) => "hello whose share gives no secret",
             (Reach::Flight, Some(Lack::Shares)) => "server's flight after a retry",
-            (Reach::Tcp | Reach::Flight, _) => "server's flight",
+            (Reach::Tcp | Reach::Opened | Reach::Flight, _) => "server's flight",
             (Reach::Finished, _) => "handshake",
             (Reach::Answered, _) if self.resumes == Some(Resumed::EarlyData) => "early data",
             (Reach::Answered, _) if self.more_requests == 1 => "next request",
@@ -179,9 +181,10 @@ impl Step {
         is_needed && self.id.version.is_none_or(|of| of == version)
     }
 
-    /// In the order of a connection's life: of this version, of TLS 1.2, of further pages, of plain HTTP.
+    /// In the order of a connection's life, with what some protocols have before TLS: of this version, of TLS 1.2, of
+    /// further pages, of plain HTTP.
     pub fn all(version: Version, pages: &[String], has_plain: bool) -> Vec<Step> {
-        let mut all = vec![StepId::new(version, Reach::Tcp).step()];
+        let mut all = [Reach::Tcp, Reach::Opened].map(|reach| StepId::new(version, reach).step()).to_vec();
         all.extend(if version == Version::Tls13 { of_today() } else { Vec::new() });
         all.extend(of_old());
         all.extend(pages.iter().flat_map(|page| of_page(version, page)));

@@ -189,7 +189,7 @@ fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Servers> {
     let mut servers: Servers = Vec::new();
     let start = |command: Started| {
         let server = Server::started(&command).and_then(|server| {
-            let url = Url::parse(&format!("https://{}/", server.address))?;
+            let url = command.url(server.address)?;
             Ok((url, server))
         });
         let is_named = !command.name.is_empty();
@@ -200,7 +200,7 @@ fn servers(cost: &Cost, stop: &AtomicBool) -> Result<Servers> {
     let pids = cost.against_pid.iter().copied().map(Some).chain(iter::repeat(None));
     for (url, pid) in first.into_iter().chain(cost.against.iter().zip(pids)) {
         let server = Server::running(resolved(url)?, pid, cost.workers.as_ref(), stop)?;
-        servers.push((String::new(), Ok((Url::parse(url)?, server))));
+        servers.push((String::new(), Ok((Url::parse_any(url)?, server))));
     }
     // The first server stays the first.
     let at = if cost.url.is_empty() { 0 } else { servers.len() };
@@ -244,7 +244,9 @@ impl Target {
 
     /// Adds the likely reason why a server no longer takes what it took before.
     fn refused(&self, error: Error) -> Error {
-        let is_refusal = error.downcast_ref::<Failure>().is_none_or(|failure| !matches!(failure, Failure::Http(_)));
+        let is_refusal = error
+            .downcast_ref::<Failure>()
+            .is_none_or(|failure| !matches!(failure, Failure::Http(_) | Failure::Opening(_) | Failure::Answer(_)));
         let hint = "the server took this before: it may limit or ban a client that makes many connections or breaks \
                     handshakes off. Look at its log, let this address pass, or stay below its limit with --at-most";
         if is_refusal { anyhow!("{error:#}; {hint}") } else { error }

@@ -47,7 +47,7 @@ fn cost_us(step: &StepId, usual: CertificateKind) -> f64 {
     let requests = f64::from(1 + step.more_requests) * (20.0 + KILOBYTE_US * kilobytes(step));
     let handshake = hybrid + if step.resumes.is_none() { 130.0 + signature } else { 130.0 };
     match step.reach {
-        Reach::Tcp => 20.0,
+        Reach::Tcp | Reach::Opened => 20.0,
         Reach::Refused => 50.0,
         Reach::Flight => handshake,
         Reach::Finished => handshake + 30.0,

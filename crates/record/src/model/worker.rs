@@ -15,7 +15,7 @@ use super::job::{Held, Reply};
 use super::packed::PackedPlan;
 
 /// What both must have the same of: version of the tool, and of this contract.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/7");
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/8");
 
 /// A silence of this length ends what both have with each other, in nanoseconds.
 pub const SILENCE_NS_MAX: u64 = 5_000_000_000;
@@ -136,9 +136,10 @@ pub enum Look {
     Rests,
     /// Whether the processes are others than before. From here on those are read.
     Changed,
-    /// Whether the processes have a control group of their own. From here on its account is read.
-    OwnGroup,
-    /// The command line of the first process, and whether they are read by their control group.
+    /// Processes begin and end with connections. From here on the account of their control group is read, or what
+    /// their parents waited for; whether that can be.
+    ForEach,
+    /// The command line of the first process, and how the CPU time is read.
     About,
 }
 
@@ -148,14 +149,14 @@ pub enum Look {
 pub enum Seen {
     /// To [`Look::Clock`] and [`Look::AtRest`]: CPU time, nanoseconds.
     CpuNs(Option<u64>),
-    /// To [`Look::Rests`], [`Look::Changed`] and [`Look::OwnGroup`]: whether it is so.
+    /// To [`Look::Rests`], [`Look::Changed`] and [`Look::ForEach`]: whether it is so.
     IsSo(bool),
     /// The answer to [`Look::About`].
     About {
         /// The command line of the first process.
         command: String,
-        /// Whether the processes are read by their control group.
-        by_group: bool,
+        /// How their CPU time is read: `processes`, `cgroup` or `waited`.
+        accounting: String,
     },
 }
 

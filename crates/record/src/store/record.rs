@@ -95,7 +95,8 @@ pub struct Manifest {
     pub server_cpus: Vec<u32>,
     /// Logical CPUs the load was confined to; empty: not confined.
     pub client_cpus: Vec<u32>,
-    /// How server CPU was counted: `cgroup` or `processes`; [`UNREAD`]: not at all.
+    /// How server CPU was counted: `cgroup` or `processes`; `waited`: by these and by what their parents waited for;
+    /// [`UNREAD`]: not at all.
     pub cpu_accounting: String,
     /// Version of the OpenSSL that the server uses.
     pub openssl_version: String,

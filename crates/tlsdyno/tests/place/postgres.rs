@@ -20,7 +20,9 @@ pub struct Postgres {
     directory: TempDir,
     programs: PathBuf,
     pub port: u16,
-    child: Option<Child>,
+    pub child: Option<Child>,
+    /// From its next start on.
+    pub speaks_tls: bool,
     /// The root that vouches for it.
     pub ca_file: PathBuf,
 }
@@ -30,7 +32,8 @@ impl Postgres {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
         let files = certificates::create(CertificateKind::P256, path).unwrap();
-        let mut server = Postgres { programs: programs(), port: 0, child: None, ca_file: files.ca.clone(), directory };
+        let ca_file = files.ca.clone();
+        let mut server = Postgres { programs: programs(), port: 0, child: None, speaks_tls: true, ca_file, directory };
         let path = server.directory.path().to_owned();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let home = path.join("home");
@@ -86,7 +89,7 @@ impl Postgres {
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=.",
             "fsync=off",
-            "ssl=on",
+            if self.speaks_tls { "ssl=on" } else { "ssl=off" },
             "ssl_cert_file=../server.crt",
             "ssl_key_file=../server.key",
             "shared_buffers=8MB",

@@ -1,5 +1,7 @@
-"""An HTTPS server that begins a process for each connection: CERTIFICATE KEY PORT. It prints its port."""
+"""An HTTPS server that begins a process for each connection: CERTIFICATE KEY PORT. It prints its port. With one word more it
+does not wait for its processes."""
 
+import signal
 import socketserver
 import ssl
 import sys
@@ -25,6 +27,8 @@ class Server(socketserver.ForkingTCPServer):
         """Whoever breaks off is none of its business."""
 
 
+if len(sys.argv) > 4:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 server = Server(("127.0.0.1", int(sys.argv[3])), Answer)
 print(server.server_address[1], flush=True)
 server.serve_forever()

@@ -3,6 +3,7 @@
 pub mod burning_server;
 mod far;
 mod memory;
+mod speaking;
 mod stacks;
 
 use std::io::{BufRead, BufReader};
@@ -257,17 +258,18 @@ fn a_forwarder_is_refused_and_the_one_that_works_is_named() {
 
 /// Its connections cost nothing by the clocks of the processes that were there before.
 #[test]
-fn a_server_with_a_process_for_each_connection_is_read_by_its_control_group_or_refused() {
+fn a_server_that_waits_for_none_of_its_processes_is_read_by_its_control_group_or_refused() {
     let place = Place::new();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traffic/cost/forking_server.py");
     let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
     let [program, chain, key] = [&program, &files.chain, &files.key].map(|path| path.to_str().unwrap());
     let mut command = Command::new("python3");
-    let mut server = Serving(command.args([program, chain, key, "0"]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut server =
+        Serving(command.args([program, chain, key, "0", "careless"]).stdout(Stdio::piped()).spawn().unwrap());
     let mut port = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let url = format!("https://127.0.0.1:{}/", port.trim());
-    refused(&place, &[&url], 6, "a process for a connection");
+    refused(&place, &[&url], 6, "does not wait for such processes");
     // Not every machine lets us make control groups.
     let Ok(group) = Cgroup::create() else { return };
     std::fs::write(group.0.path.join("cgroup.procs"), server.0.id().to_string()).unwrap();
