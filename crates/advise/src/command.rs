@@ -216,7 +216,7 @@ fn advise(args: &Args, path: &Path) -> Result<Exit> {
         return print_patch(path, &reading, &considered, &wanted);
     }
     let pasted = |record: &Record, summary: &dyn AnySummary| {
-        page::pasted(summary.document(record), page::brief(&read, Advice::of(record).as_ref()))
+        summary.document(record).pasted(page::brief(&read, Advice::of(record).as_ref()))
     };
     let pasted: Option<&Shown> = if args.output.results.markdown { Some(&pasted) } else { None };
     perform_and_keep(&Advised, &args.output.results, &run, pasted).map(|(exit, _)| exit)

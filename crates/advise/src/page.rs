@@ -43,14 +43,7 @@ pub(crate) fn brief(read: &AdviceModel, advice: Option<&Advice>) -> Document {
         }
     };
     let answer = advice.map(|advice| advice.told() + " ").unwrap_or_default() + "On " + &read.server + ".";
-    Document { answer, ..Document::from_sections([table.on(Medium::Terminal)]) }
-}
-
-/// The document of a record, for which only `brief` is offered to paste.
-pub(crate) fn pasted(of_record: Document, brief: Document) -> Document {
-    let rest = of_record.sections.into_iter().map(|section| section.on(Medium::Page));
-    let sections = brief.sections.into_iter().chain(rest).collect();
-    Document { answer: brief.answer, sections, ..of_record }
+    Document { answer, ..Document::from_sections([table]) }
 }
 
 /// Results in the order of advice, with the lines to write.

@@ -141,6 +141,13 @@ impl Document {
         Document { sections: sections.into_iter().collect(), ..Document::default() }
     }
 
+    /// This as a page, of which only `brief` is offered to paste.
+    pub fn pasted(self, brief: Document) -> Document {
+        let brief_sections = brief.sections.into_iter().map(|section| section.on(Medium::Terminal));
+        let rest = self.sections.into_iter().map(|section| section.on(Medium::Page));
+        Document { answer: brief.answer, sections: brief_sections.chain(rest).collect(), ..self }
+    }
+
     pub fn sections_on(&self, target: Medium) -> impl Iterator<Item = &Section> {
         self.sections.iter().filter(move |section| section.medium.is_on(target) && !section.parts.is_empty())
     }

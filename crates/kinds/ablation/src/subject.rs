@@ -111,7 +111,8 @@ fn tell_before(
     if cpus.shared() {
         record.warnings.push(warning::shared_cpus(&format!("only CPU {} may be used", cpus.server)));
     }
-    if !experiment.has_plain_http() {
+    // Of two builds no share is told.
+    if !experiment.has_plain_http() && !own_command::compares_builds(experiment) {
         record.warnings.push(warning::no_plain_http());
     }
     record.warnings.extend(own_command::told_of_copy(experiment));

@@ -1,5 +1,6 @@
 //! `tlsdyno compare`: whether one load was faster than another, for people and for gates in continuous integration.
 
+mod bencher;
 mod servers;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use tlsdyno_record::model::{ChangeLimit, Experiment};
 use tlsdyno_record::store::load_run::{FORMAT, Summary};
 use tlsdyno_record::store::machine::unlike;
 use tlsdyno_record::store::{Machine, OfKind, Record, Store};
+use tlsdyno_report::markdown;
 use tlsdyno_runner::kinds::flags::number;
 use tlsdyno_runner::report::circumstances;
 use tlsdyno_runner::report::document::{Document, Section};
@@ -63,9 +65,24 @@ pub struct Args {
     #[command(flatten)]
     gates: Gates,
 
+    #[command(flatten)]
+    shown: Shown,
+}
+
+/// What is shown of a comparison.
+#[derive(Debug, clap::Args)]
+struct Shown {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
+
+    /// Print the table as Markdown, for a comment on a pull request
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+
+    /// Also write the second load's values and changes to this file, in Bencher Metric Format (bencher.dev)
+    #[arg(long, value_name = "FILE")]
+    bencher: Option<PathBuf>,
 }
 
 /// What makes a comparison fail.
@@ -113,7 +130,7 @@ impl Gates {
 pub fn run(args: &Args) -> Result<Exit> {
     let tolerance = args.gates.tolerance.unwrap_or(0.0);
     if let Some(experiment) = args.servers.experiment()? {
-        return servers::run(&experiment, &args.servers, &args.gates, args.json);
+        return servers::run(&experiment, &args.servers, &args.gates, &args.shown);
     }
     let (first, second) = sides(&args.first, &args.second).or_fault(Fault::Usage)?;
     if let Some(records) = of_shares(first, second).or_fault(Fault::Input)? {
@@ -125,14 +142,30 @@ pub fn run(args: &Args) -> Result<Exit> {
     let verdict = verdict(&comparisons);
     let scatter = if first.len() == 1 && second.len() == 1 { Scatter::Slices } else { Scatter::Repeats };
     let object = json!({"format": 1, "verdict": verdict, "comparisons": comparisons, "warnings": remarks});
-    print(args.json, &object, compared::table(&comparisons, scatter), remarks, compared::sentence(&comparisons))?;
+    let table = compared::table(&comparisons, scatter);
+    print(&args.shown, &object, table, remarks, compared::sentence(&comparisons))?;
+    args.shown.write(&comparisons)?;
     Ok(args.gates.exit(verdict, &comparisons))
 }
 
-fn print(json: bool, object: &Value, table: Section, remarks: Vec<String>, sentence: String) -> Result<()> {
-    let sections = [table, circumstances::warnings(remarks), Section::default().text(sentence)];
-    let text = || terminal::text(&Document::from_sections(sections), Style::of_stdout());
-    output::print(if json { output::json_of(object)? } else { text() })
+impl Shown {
+    /// Writes the file that was asked for.
+    fn write(&self, comparisons: &[Comparison]) -> Result<()> {
+        let Some(path) = &self.bencher else { return Ok(()) };
+        std::fs::write(path, output::json_of(&bencher::metrics(comparisons))?).with_context(|| {
+            format!("the metrics cannot be written to {}; choose another --bencher FILE", path.display())
+        })
+    }
+}
+
+fn print(shown: &Shown, object: &Value, table: Section, remarks: Vec<String>, sentence: String) -> Result<()> {
+    let document =
+        Document::from_sections([table, circumstances::warnings(remarks), Section::default().text(sentence)]);
+    output::print(match (shown.json, shown.markdown) {
+        (true, _) => output::json_of(object)?,
+        (_, true) => markdown::text(&document),
+        _ => terminal::text(&document, Style::of_stdout()),
+    })
 }
 
 /// The files on either side of `--`; without it two files are one on each side.
@@ -164,8 +197,10 @@ fn of_shares(first: &[PathBuf], second: &[PathBuf]) -> Result<Option<[Record; 2]
 
 /// Compares the shares of two records, and prints.
 fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<Exit> {
-    if !args.gates.fail_if.is_empty() {
-        return Err(anyhow!("--fail-if limits changes of loads, and these are other records")).or_fault(Fault::Usage);
+    let of_loads =
+        [("--fail-if limits", !args.gates.fail_if.is_empty()), ("--bencher tells", args.shown.bencher.is_some())];
+    if let Some((what, _)) = of_loads.iter().find(|(_, given)| *given) {
+        return Err(anyhow!("{what} changes of loads, and these are other records")).or_fault(Fault::Usage);
     }
     let [first, second] = records.each_ref().map(Costs::of);
     let mut changes = compared_shares::compared(&first, &second, tolerance);
@@ -178,7 +213,7 @@ fn compare_shares(records: &[Record; 2], args: &Args, tolerance: f64) -> Result<
     let remarks = circumstances::changed(&records[0], &records[1]);
     let undecided = changes.iter().all(|change| change.direction == Direction::Undecided);
     let object = json!({"format": 1, "shares": changes, "warnings": remarks});
-    print(args.json, &object, costs::shares(&changes), remarks, costs::shares_sentence(&changes))?;
+    print(&args.shown, &object, costs::shares(&changes), remarks, costs::shares_sentence(&changes))?;
     Ok(if undecided && args.gates.strict { Exit::Undecided } else { Exit::Done })
 }
 

@@ -168,11 +168,21 @@ fn compared(first: &str, second: &str, time: &str) -> (Option<i32>, String) {
 
 /// Which one is slower is judged on made-up records (`stats/compared.rs`).
 #[test]
-fn two_builds_are_compared() {
-    let [fast, slow] = fast_and_slow();
-    let (code, text) = compared(&fast, &slow, "5s");
+fn two_builds_are_compared_for_a_comment_and_for_bencher() {
+    let ([fast, slow], place) = (fast_and_slow(), Place::new());
+    let metrics = place.path().join("metrics.json");
+    let shown = ["--markdown", "--bencher", metrics.to_str().unwrap(), "--report", "page.html"];
+    let output = place.run(&[&["compare", "--run", &fast, "--run", &slow, "-d", "5s"][..], &shown].concat());
+    let comment = String::from_utf8_lossy(&output.stdout);
     // 8: on a busy machine there may be too few rounds for a verdict.
-    assert!([Some(0), Some(8), Some(10)].contains(&code) && text.contains("CPU time per hit"), "{code:?}: {text}");
+    assert!([Some(0), Some(8), Some(10)].contains(&output.status.code()), "{output:?}");
+    assert!(comment.contains("CPU time per hit") && comment.contains("\n| CPU per hit |"), "{comment}");
+    assert!(!comment.contains("How it was measured"), "that is for the page: {comment}");
+    assert!(fs::read_to_string(place.path().join("page.html")).unwrap().contains("How it was measured"));
+    let metrics: Value = serde_json::from_slice(&fs::read(metrics).unwrap()).unwrap();
+    let of = &metrics["tlsdyno"];
+    assert!(of["cpu-per-hit"]["value"].as_f64().is_some_and(|ns| ns > 1e5), "{metrics}");
+    assert!(of["cpu-per-hit-change-percent"]["value"].is_number(), "{metrics}");
 }
 
 #[test]

@@ -65,11 +65,20 @@ pub fn builds(summary: &Summary, tolerance_percent: f64) -> Option<Builds> {
         () if more_percent.high < -tolerance => Word::Faster,
         () => Word::Undecided,
     };
+    let value = |name: &str, quantity| {
+        let of = summary.configurations.iter().find(|of| of.name == name)?;
+        let value = match quantity {
+            ComparedQuantity::CpuPerHit => of.server_cpu_ns_per_hit,
+            ComparedQuantity::HitsPerSecond => of.hits_per_second,
+            _ => return None,
+        };
+        value.is_known().then_some(value.value)
+    };
     let changed = |quantity, change_percent, word| Comparison {
         point: None,
         quantity,
-        first: None,
-        second: None,
+        first: value(&finding.a, quantity),
+        second: value(&finding.b, quantity),
         change_percent,
         word,
     };
@@ -116,7 +125,7 @@ pub struct Builds {
     pub word: Word,
     /// `word` with its numbers.
     pub sentence: String,
-    /// Changes for limits; absolute values are not known here.
+    /// Changes for limits; counted instructions without their values.
     pub changes: Vec<Comparison>,
 }
 

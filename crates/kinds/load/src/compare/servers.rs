@@ -14,12 +14,17 @@ use tlsdyno_record::model::workload::WorkloadSpec;
 use tlsdyno_record::model::{
     CertificateKind, ComparisonModel, ConfigurationModel, Experiment, Load, Measure, Method, Server, ServerName,
 };
-use tlsdyno_runner::kinds::perform::{ResultArgs, perform_and_keep};
+use tlsdyno_record::store::Record;
+use tlsdyno_runner::kinds::AnySummary;
+use tlsdyno_runner::kinds::perform::{self, ResultArgs, perform_and_keep};
+use tlsdyno_runner::report::circumstances;
+use tlsdyno_runner::report::document::{Document, Section};
 use tlsdyno_runner::run::check::CheckExperiment;
 use tlsdyno_stats::compared::{CPU_START_TO_START_PERCENT, Word};
 use tlsdyno_tls::{Effort, Version};
 
-use super::Gates;
+use super::{Gates, Shown};
+use crate::compared::{Scatter, table};
 
 /// Default duration for both together.
 const DURATION: Time = Time::seconds(60);
@@ -125,23 +130,41 @@ impl Servers {
 }
 
 /// Measures both, prints the report, and returns whether the second is slower.
-pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, json: bool) -> Result<Exit> {
-    let output = ResultArgs::of(json, args.report.clone());
+pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, shown: &Shown) -> Result<Exit> {
+    let mut output = ResultArgs::of(shown.json, args.report.clone());
+    output.markdown = shown.markdown;
     let tolerance = gate.tolerance.unwrap_or(CPU_START_TO_START_PERCENT);
+    let comment =
+        |record: &Record, summary: &dyn AnySummary| summary.document(record).pasted(comment(record, tolerance));
+    let comment: Option<&perform::Shown> = if shown.markdown { Some(&comment) } else { None };
     let (measured, record) =
-        perform_and_keep(&Ablation, &output, &|stop, progress| subject::run(experiment, stop, progress), None)?;
+        perform_and_keep(&Ablation, &output, &|stop, progress| subject::run(experiment, stop, progress), comment)?;
+    let Builds { word, sentence, changes } = compared_builds(&record, tolerance);
+    shown.write(&changes)?;
     if measured != Exit::Done {
         return Ok(measured);
     }
+    // With the usual tolerance the report has said so, and a comment with any.
+    if !shown.json && !shown.markdown && tolerance != CPU_START_TO_START_PERCENT {
+        tlsdyno_base::output::print(format!("\n{sentence}\n"))?;
+    }
+    Ok(gate.exit(word, &changes))
+}
+
+fn compared_builds(record: &Record, tolerance: f64) -> Builds {
     let nothing = || Builds {
         word: Word::Undecided,
         sentence: "The two could not be compared; see the warnings.".to_owned(),
         changes: Vec::new(),
     };
-    let Builds { word, sentence, changes } = compared::builds(&Summary::of(&record), tolerance).unwrap_or_else(nothing);
-    // With the usual tolerance the report has said so.
-    if !json && tolerance != CPU_START_TO_START_PERCENT {
-        tlsdyno_base::output::print(format!("\n{sentence}\n"))?;
-    }
-    Ok(gate.exit(word, &changes))
+    compared::builds(&Summary::of(record), tolerance).unwrap_or_else(nothing)
+}
+
+/// What a reviewer reads: result, table, doubts.
+fn comment(record: &Record, tolerance: f64) -> Document {
+    let Builds { sentence, changes, .. } = compared_builds(record, tolerance);
+    let table = if changes.is_empty() { Section::default() } else { table(&changes, Scatter::Repeats) };
+    let doubts = circumstances::warnings_of(&record.warnings);
+    let by = format!("tlsdyno {}, record {}.", record.manifest.tool_version, record.id);
+    Document { answer: sentence, ..Document::from_sections([table, doubts, Section::default().text(by)]) }
 }
