@@ -7,8 +7,9 @@ TLSDYNO = $(TARGET)/release/tlsdyno
 PROGRAMS = tlsdyno tlsdyno-cryptoserver tlsdyno-dispatch tlsdyno-lab tlsdyno-probe tlsdyno-sizes tlsdyno-top
 PACKAGES = $(addprefix -p ,$(PROGRAMS))
 
-.PHONY: demo test check build install packages bench results papers clean
-.PHONY: test-long test-openssl test-distributions test-debian13 test-packages test-probe test-machines test-bounds
+.PHONY: demo test check build install packages release bench results papers clean
+.PHONY: test-long test-openssl test-distributions test-debian13 test-packages test-gate test-release test-probe
+.PHONY: test-machines test-bounds
 
 demo: ## run the main job on the built-in server and write report.html
 	scripts/install-packages demo
@@ -50,13 +51,25 @@ install: ## for good, in cargo's bin directory
 	scripts/install-packages build
 	set -e; for program in $(PROGRAMS); do $(CARGO) install --path crates/$${program#tlsdyno-}; done
 
+# No path of this machine is in what is made, so that two clean clones make the same bytes (packaging/README.md).
+CARGO_SOURCES = $(or $(CARGO_HOME),$(HOME)/.cargo)
+packages release: export RUSTFLAGS = --remap-path-prefix=$(CARGO_SOURCES)=/cargo \
+	--remap-path-prefix=$(abspath $(TARGET))=/target --remap-path-prefix=$(CURDIR)=/tlsdyno
+packages release: export CFLAGS = -ffile-prefix-map=$(CARGO_SOURCES)=/cargo \
+	-ffile-prefix-map=$(abspath $(TARGET))=/target -ffile-prefix-map=$(CURDIR)=/tlsdyno
+
 packages: ## .deb, .rpm and tarball into target/packages, for glibc 2.34 and later; on Debian 12
 	scripts/install-packages packages
 	rm -rf $(TARGET)/release/build/tlsdyno-native-*
 	set -e; for program in $(PROGRAMS); do \
 		$(CARGO) rustc --release --locked -p $$program --bin $$program -- -Clto=fat -Clink-arg=-Wl,--no-eh-frame-hdr \
-			-Clink-arg=-Wl,--icf=safe -Clink-arg=-Wl,-T,$(CURDIR)/packaging/no-unwinding.ld; done
+			-Clink-arg=-Wl,--icf=safe -Clink-arg=-Wl,-T,packaging/no-unwinding.ld; done
 	packaging/build $(TARGET)/packages $(TARGET)/release "$(PROGRAMS)" $(TARGET)/release/build/tlsdyno-native-*/out
+
+release: packages ## packages, image, list of parts, SHA256SUMS; KEY=FILE signs them (packaging/README.md)
+	packaging/image $(TARGET)/packages
+	packaging/sbom $(TARGET)/packages $(PROGRAMS)
+	packaging/seal $(TARGET)/packages $(KEY)
 
 bench: ## what the client and the instrument cost (docs/BENCHMARKS.md); a quarter of an hour, wants a quiet machine
 	scripts/install-packages bench
@@ -90,9 +103,17 @@ test-debian13: ## `make test` on Debian 13, in a private root; as root, half an 
 	scripts/install-packages distributions
 	$(CARGO) run -p xtask -- distributions --make-test trixie
 
-test-packages: ## packages installed, run and removed on Debian and Ubuntu, two of each, in private roots; as root
+test-packages: ## packages installed, run and removed on Debian and Ubuntu, two of each, and the image; as root
 	scripts/install-packages distributions
 	packaging/try $(TARGET)/packages
+
+test-gate: ## the tarball's gate on two builds of nginx, in a private root: same, slower, undecided, broken; as root
+	scripts/install-packages distributions
+	packaging/try $(TARGET)/packages gate
+
+test-release: ## the release from two clean clones, equal to the byte, and its signature; most of an hour
+	scripts/install-packages packages
+	packaging/twice $(TARGET)/twice
 
 test-probe: ## the probe for months and minutes: sizes, kills, a thousand sites, a packet capture; as root, quiet
 	scripts/install-packages test
