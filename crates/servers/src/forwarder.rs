@@ -11,8 +11,10 @@ use tlsdyno_base::fault::Fault;
 use tlsdyno_base::process_tree;
 use tlsdyno_sys::process_cpu_ns;
 
-/// How long connections are made, and how long none, in turn.
+/// How long connections are made, and how long none, in turn: longer where a busy machine makes few in that time.
 const TURN: Duration = Duration::from_millis(60);
+/// Least number of connections of a turn.
+const CONNECTIONS_MIN: u32 = 8;
 /// Pause after a turn, until its last closes are in the clocks.
 const PAUSE: Duration = Duration::from_millis(3);
 /// Turns of each kind. A program that has work of its own uses more in all turns with connections once in 128 times.
@@ -53,8 +55,11 @@ fn who_works(
     for _ in 0..TURNS {
         let idle = Used::in_turn(read_ns, &mut || Ok(()))?;
         let busy = Used::in_turn(read_ns, connection)?;
-        server_ns += (busy.server_ns - idle.server_ns) / TURNS as f64;
-        let more = busy.others.into_iter().map(|(pid, ns)| (pid, ns - idle.others.get(&pid).copied().unwrap_or(0.0)));
+        // What a program does by itself goes with time.
+        let longer = busy.elapsed_s / idle.elapsed_s;
+        server_ns += (busy.server_ns - longer * idle.server_ns) / TURNS as f64;
+        let by_itself = |pid: u32| longer * idle.others.get(&pid).copied().unwrap_or(0.0);
+        let more = busy.others.into_iter().map(|(pid, ns)| (pid, ns - by_itself(pid)));
         least = Some(match least {
             None => more.collect(),
             Some(least) => more.filter_map(|(pid, ns)| Some((pid, ns.min(*least.get(&pid)?)))).collect(),
@@ -73,6 +78,7 @@ fn may_have_sockets(pid: u32) -> bool {
 }
 
 struct Used {
+    elapsed_s: f64,
     server_ns: f64,
     others: BTreeMap<u32, f64>,
 }
@@ -83,14 +89,16 @@ impl Used {
         let pids = process_tree::numbers_in("/proc").into_iter().filter(|pid| *pid != own);
         let before: Vec<(u32, u64)> = pids.filter_map(|pid| Some((pid, process_cpu_ns(pid)?))).collect();
         let (server_before_ns, began) = (read_ns()?, Instant::now());
-        while began.elapsed() < TURN {
+        let mut made_count = 0;
+        while began.elapsed() < TURN || made_count < CONNECTIONS_MIN {
             work()?;
+            made_count += 1;
             std::thread::sleep(Duration::from_micros(100));
         }
         std::thread::sleep(PAUSE);
         let since = |before_ns: u64, now_ns: u64| now_ns.saturating_sub(before_ns) as f64;
         let server_ns = since(server_before_ns, read_ns()?);
         let others = before.iter().filter_map(|(pid, ns)| Some((*pid, since(*ns, process_cpu_ns(*pid)?)))).collect();
-        Ok(Used { server_ns, others })
+        Ok(Used { elapsed_s: began.elapsed().as_secs_f64(), server_ns, others })
     }
 }

@@ -125,7 +125,12 @@ impl<'a> Exchange<'a> {
 
     /// Asks for the same once more, on the connection that the server has kept.
     pub fn again(&mut self) -> Result<(), Failure> {
-        self.received.reply.next(self.request);
+        self.again_at_once(1)
+    }
+
+    /// Asks for the same so many times at once, which HTTP/2 alone can do.
+    pub fn again_at_once(&mut self, count: u32) -> Result<(), Failure> {
+        (0..count).for_each(|_| self.received.reply.next(self.request));
         self.times.requested_ns = None;
         self.answered()
     }

@@ -14,12 +14,14 @@ pub(super) enum Reply {
     Other(AnswerReader),
 }
 
-/// A connection of HTTP/2 with its one request.
+/// A connection of HTTP/2 with its request, or several of them at once.
 pub(super) struct Http2 {
     client: Client<()>,
     /// Frames to send.
     pub(super) frames: Vec<u8>,
-    /// Status and bytes of body, once the response is complete.
+    /// Requests that are not answered yet.
+    open: u32,
+    /// Status and bytes of body of the response that was complete last.
     complete: Option<(u16, u64)>,
     location: Option<String>,
 }
@@ -34,7 +36,7 @@ impl Http2 {
     pub(super) fn asking(over_tls: bool, head: &[u8]) -> Reply {
         let mut frames = Vec::new();
         let client = Client::begin(over_tls, &mut frames);
-        let mut http2 = Http2 { client, frames, complete: None, location: None };
+        let mut http2 = Http2 { client, frames, open: 0, complete: None, location: None };
         http2.request(head);
         Reply::Http2(Box::new(http2))
     }
@@ -42,7 +44,7 @@ impl Http2 {
     fn request(&mut self, head: &[u8]) {
         let request = Request { data: (), body_bytes: 0, to_head: head.starts_with(b"HEAD "), keeps_location: true };
         self.client.request(head, request, &mut self.frames);
-        self.complete = None;
+        self.open += 1;
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -51,6 +53,7 @@ impl Http2 {
         for event in events {
             match event {
                 Event::Complete(stream) => {
+                    self.open -= 1;
                     self.complete = stream.status().map(|of| (of, stream.body_bytes()));
                     self.location = stream.location().map(|to| String::from_utf8_lossy(to).into_owned());
                 }
@@ -85,7 +88,7 @@ impl Reply {
     pub(super) fn is_complete(&self) -> bool {
         match self {
             Reply::Http1(response) => response.is_complete(),
-            Reply::Http2(http2) => http2.complete.is_some(),
+            Reply::Http2(http2) => http2.open == 0,
             Reply::Other(reader) => reader.is_complete(),
         }
     }
@@ -97,7 +100,7 @@ impl Reply {
     pub(super) fn end_of_input(&mut self) -> Result<(), Failure> {
         let is_whole = match self {
             Reply::Http1(response) => response.end_of_input().is_ok(),
-            Reply::Http2(http2) => http2.complete.is_some(),
+            Reply::Http2(http2) => http2.open == 0,
             Reply::Other(reader) => return reader.end_of_input().map_err(Failure::Answer),
         };
         if is_whole { Ok(()) } else { Err(Failure::Closed) }

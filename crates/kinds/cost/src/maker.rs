@@ -11,13 +11,13 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use tlsdyno_base::certificate_files;
 use tlsdyno_base::exchange::{Exchange, Held, Reach, Turn};
 use tlsdyno_base::url::Url;
-use tlsdyno_engine::load::Route;
+use tlsdyno_engine::load::{BROWSER_ALPN, Route};
 use tlsdyno_tls::{Config, EarlyData, Handshake, Session, Settings, Suite, Version};
 use tlsdyno_wire::opening::Opening;
 
 use crate::file::Cost;
 use crate::server::PATIENCE;
-use crate::steps::{Resumed, StepId};
+use crate::steps::{Requests, Resumed, StepId};
 
 /// Number of sessions for a turn where the server takes each session once: enough for 8 ms.
 const SESSIONS_OF_TURN: usize = 16;
@@ -100,7 +100,8 @@ impl Maker {
             _ => None,
         };
         let configs = |step: &StepId| {
-            let (alpn, client_certificate) = (cost.alpn.clone(), certificate.clone());
+            let of_step = step.http2.map(|_| BROWSER_ALPN.map(str::to_owned).to_vec());
+            let (alpn, client_certificate) = (of_step.unwrap_or_else(|| cost.alpn.clone()), certificate.clone());
             let mut settings = Settings { alpn, client_certificate, ..step.settings(&url.host, usual) };
             if let Some(group) = cost.group.filter(|_| step.group.is_none()) {
                 settings.groups = vec![group];
@@ -140,11 +141,13 @@ impl Maker {
         }
         let connected = self.opened(connected, step)?;
         let made = if step.reach == Reach::Answered {
-            let request = &self.requests[&step.page][usize::from(step.more_requests > 0)];
+            let keeps = step.more_requests > 0 || step.http2.is_some();
+            let request = &self.requests[&step.page][usize::from(keeps)];
             let mut exchange = connected.taking_turns(config.as_ref(), session, request)?;
             exchange.answered()?;
-            for _ in 0..step.more_requests {
-                exchange.again()?;
+            match step.http2 {
+                Some(Requests::AtOnce) => exchange.again_at_once(step.more_requests)?,
+                _ => (0..step.more_requests).try_for_each(|_| exchange.again())?,
             }
             let answer = exchange.end()?;
             if answer.status >= 400 {
@@ -164,6 +167,8 @@ impl Maker {
         ensure!(step.resumes.is_none() || is_resumed, "the server does not resume the session");
         let is_compressed = handshake.is_some_and(|handshake| handshake.certificate_compressed);
         ensure!(!step.compressed || is_compressed, "the server does not compress its certificate by zlib (RFC 8879)");
+        let is_http2 = handshake.is_some_and(|handshake| handshake.alpn == Some(0));
+        ensure!(step.http2.is_none() || is_http2, "the server does not choose HTTP/2 (ALPN)");
         let is_early = handshake.is_some_and(|handshake| handshake.early_data == EarlyData::Accepted);
         ensure!(step.resumes != Some(Resumed::EarlyData) || is_early, "the server takes no early data");
         Ok(made)

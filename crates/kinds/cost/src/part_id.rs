@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 use tlsdyno_tls::{Group, Suite, Version};
 
+use crate::steps::AT_ONCE;
+
 /// Identity of a part. Its name is [`Display`](fmt::Display).
 #[derive(Clone, Debug, PartialEq)]
 pub enum PartId {
@@ -22,6 +24,10 @@ pub enum PartId {
     NextWithoutTls(String),
     /// What TLS adds to the next request of a page.
     TlsInNext(String),
+    /// What HTTP/2 takes more than HTTP/1.1 for a connection with one request.
+    Http2,
+    /// The next request on a connection of HTTP/2. `true`: one of several at once.
+    NextOfHttp2(bool),
     /// A suite in place of the one that the server takes; `None`: AES-128-GCM.
     Suite(Suite, Option<Suite>),
     /// As `Suite`, for each request of a page.
@@ -82,6 +88,7 @@ impl PartId {
             PartId::Life(_) => PartKind::Life,
             PartId::Full(_) | PartId::Resumed(_) | PartId::Saved(_) | PartId::Retry => PartKind::Beside,
             PartId::Next(..) | PartId::NextWithoutTls(_) | PartId::TlsInNext(_) => PartKind::Beside,
+            PartId::NextOfHttp2(_) => PartKind::Beside,
             _ => PartKind::Choice,
         }
     }
@@ -89,7 +96,7 @@ impl PartId {
     /// Needed for each request of a connection but the first.
     pub fn is_of_request(&self) -> bool {
         let is_next = matches!(self, PartId::Next(..) | PartId::NextWithoutTls(_) | PartId::TlsInNext(_));
-        is_next || matches!(self, PartId::SuiteOfEach(..))
+        is_next || matches!(self, PartId::SuiteOfEach(..) | PartId::NextOfHttp2(_))
     }
 
     /// Several stretches of a connection's life that no method can separate.
@@ -115,6 +122,9 @@ impl PartId {
             PartId::Next(version, page) => {
                 format!("next request on the connection{}{}", other(version), of_page(page))
             }
+            PartId::Http2 => "HTTP/2 in place of HTTP/1.1: its beginning and the first request".to_owned(),
+            PartId::NextOfHttp2(false) => "next request on the connection, HTTP/2".to_owned(),
+            PartId::NextOfHttp2(true) => format!("each of {AT_ONCE} requests at once, HTTP/2"),
             PartId::NextWithoutTls(page) => format!("next request without TLS{}", of_page(page)),
             PartId::TlsInNext(page) => format!("TLS in the next request{}", of_page(page)),
             PartId::Suite(suite, usual) => in_place(suite, usual),

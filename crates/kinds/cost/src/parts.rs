@@ -276,7 +276,18 @@ fn requests(steps: &[Step], primary: Version, usual: Option<Suite>) -> Vec<Part>
         };
         vec![Part { id: PartId::Next((version != primary).then_some(version), page), of }]
     };
-    steps.iter().map(|step| &step.id).filter(|id| id.more_requests > 0).flat_map(parts).collect()
+    let of_http1 = |id: &&StepId| id.more_requests > 0 && id.http2.is_none();
+    steps.iter().map(|step| &step.id).filter(of_http1).flat_map(parts).chain(of_http2()).collect()
+}
+
+fn of_http2() -> [Part; 3] {
+    let [one, more, at_once] = StepId::over_http2();
+    let next = |is_at_once, more: StepId| {
+        let each = 1.0 / f64::from(more.more_requests);
+        Part { id: PartId::NextOfHttp2(is_at_once), of: Sum(vec![(each, more), (-each, one.clone())]) }
+    };
+    let first = Part::difference(PartId::Http2, [&one, &today(Reach::Answered)]);
+    [first, next(false, more), next(true, at_once)]
 }
 
 /// Additional cost of other choices. `usual`: the group that the server agrees on; `usual_suite`: the suite that it
@@ -330,9 +341,9 @@ pub(crate) mod tests {
     #[test]
     fn parts_are_of_steps_that_there_are() {
         for (version, agreement, count) in [
-            (Version::Tls13, Agreement::First, 34),
-            (Version::Tls13, Agreement::ByZero, 34),
-            (Version::Tls13, Agreement::Unknown, 33),
+            (Version::Tls13, Agreement::First, 37),
+            (Version::Tls13, Agreement::ByZero, 37),
+            (Version::Tls13, Agreement::Unknown, 36),
             (Version::Tls12, Agreement::Unknown, 16),
         ] {
             let measured = measured(version);

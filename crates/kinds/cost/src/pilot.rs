@@ -221,6 +221,8 @@ impl Taken {
         let opens = url.protocol.is_some_and(|protocol| protocol.opening.is_some());
         all.retain(|step| opens || step.id.reach != Reach::Opened);
         all.retain(|step| !cost.only_life || step.is_of_life(self.version));
+        let has_http = url.protocol.is_none() && cost.alpn.is_empty();
+        all.retain(|step| has_http || step.id.http2.is_none());
         // The share without a secret is of X25519, and tells nothing of another group.
         all.retain(|step| step.id.lack != Some(Lack::Secret) || cost.group.is_none_or(|group| group == Group::X25519));
         all.retain(|step| step.id.suite.is_none_or(|suite| !self.usual.contains(&suite)));

@@ -9,6 +9,9 @@ use tlsdyno_tls::{Effort, Group, Lack, Settings, Signer, Suite, Version};
 /// Number of requests on a kept connection after its first one.
 pub const MORE_REQUESTS: u32 = 16;
 
+/// Number of requests at once over HTTP/2.
+pub const AT_ONCE: u32 = 10;
+
 /// What a connection is, in all that the client decides: two connections with the same id ask a server for the same.
 /// Its name is [`Display`](fmt::Display).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +34,17 @@ pub struct StepId {
     pub reach: Reach,
     pub page: String,
     pub more_requests: u32,
+    /// By HTTP/2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http2: Option<Requests>,
+}
+
+/// How the further requests on a connection of HTTP/2 follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Requests {
+    OneByOne,
+    AtOnce,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +83,7 @@ impl StepId {
             reach,
             page: String::new(),
             more_requests: 0,
+            http2: None,
         }
     }
 
@@ -95,6 +110,16 @@ impl StepId {
     fn requests(version: Version, page: &str) -> [StepId; 2] {
         let one = StepId { page: page.to_owned(), ..StepId::new(version, Reach::Answered) };
         [one.clone(), StepId { more_requests: MORE_REQUESTS, ..one }]
+    }
+
+    /// Requests of HTTP/2 on a connection of their own: one, then several more one by one, and at once.
+    pub(crate) fn over_http2() -> [StepId; 3] {
+        let of = |more_requests, how| StepId {
+            more_requests,
+            http2: Some(how),
+            ..StepId::new(Version::Tls13, Reach::Answered)
+        };
+        [of(0, Requests::OneByOne), of(MORE_REQUESTS, Requests::OneByOne), of(AT_ONCE, Requests::AtOnce)]
     }
 
     pub(crate) fn step(self) -> Step {
@@ -162,6 +187,7 @@ impl StepId {
             self.group.filter(|_| self.lack != Some(Lack::Secret)).map(|group| group.to_string()),
             self.signer.map(|signer| format!("{signer} certificate")),
             self.compressed.then(|| "compressed certificate".to_owned()),
+            self.http2.map(|how| if how == Requests::AtOnce { "HTTP/2, at once" } else { "HTTP/2" }.to_owned()),
         ];
         let choices: String = choices.into_iter().flatten().map(|choice| format!(", {choice}")).collect();
         format!("{over}, {resumed}{what}{choices}")
@@ -214,7 +240,7 @@ fn of_today() -> Vec<Step> {
     let with = |group: Group| StepId { group: Some(group), ..flight() }.choice();
     let signed = |signer: Signer| StepId { signer: Some(signer), ..flight() }.choice();
     let [request, more_requests] = StepId::requests(version, "");
-    vec![
+    [
         refused(Lack::Suites).step(),
         refused(Lack::Groups).choice(),
         refused(Lack::Signatures).step(),
@@ -239,6 +265,9 @@ fn of_today() -> Vec<Step> {
         signed(Signer::Ecdsa),
         StepId { compressed: true, ..flight() }.choice(),
     ]
+    .into_iter()
+    .chain(StepId::over_http2().map(StepId::choice))
+    .collect()
 }
 
 fn of_old() -> Vec<Step> {

@@ -24,8 +24,9 @@ void *SSL_new(void *context) {
 }
 "#;
 
-/// A command line for nginx in one process, which takes so many connections, the listening socket among them.
-fn nginx(place: &Place, worker_connections: u32) -> String {
+/// A command line for nginx in one process, which takes so many connections, the listening socket among them, and has
+/// these parameters of its listener.
+pub(super) fn nginx(place: &Place, worker_connections: u32, listener: &str) -> String {
     let files = certificates::create(CertificateKind::P256, place.path()).unwrap();
     let of_content = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let of_content: String = of_content.iter().map(|of| format!("{of}_temp_path {{dir}}/{of};\n")).collect();
@@ -33,7 +34,8 @@ fn nginx(place: &Place, worker_connections: u32) -> String {
         "daemon off; master_process off; error_log stderr crit; pid {{dir}}/nginx.pid;\n\
          events {{ worker_connections {worker_connections}; }}\n\
          http {{ access_log off; {of_content}\n\
-         server {{ listen 127.0.0.1:{{port}} ssl; ssl_protocols TLSv1.3; ssl_certificate {}; ssl_certificate_key {};\n\
+         server {{ listen 127.0.0.1:{{port}} ssl{listener}; ssl_protocols TLSv1.3;\n\
+         ssl_certificate {}; ssl_certificate_key {};\n\
          location / {{ return 200 hello; }} }} }}\n",
         files.chain.display(),
         files.key.display()
@@ -58,7 +60,7 @@ fn bytes(sheet: &Value, state: &str) -> f64 {
 #[test]
 fn each_state_is_measured_with_all_of_its_connections() {
     let place = Place::new();
-    let sheet = memory(&place, &nginx(&place, 2000), &["--connections", "200", "--series", "1"]);
+    let sheet = memory(&place, &nginx(&place, 2000, ""), &["--connections", "200", "--series", "1"]);
     let [tcp, flight, finished, answered] = ["tcp", "flight", "finished", "answered"].map(|of| bytes(&sheet, of));
     // A handshake under way holds buffers that are given back at its end.
     assert!(tcp > 0.0 && finished > 2.0 * tcp && flight > finished && answered > 2.0 * tcp, "{sheet:#}");
@@ -84,7 +86,7 @@ fn what_is_allocated_for_a_connection_is_found() {
     let how = ["-O0", "-fno-builtin", "-shared", "-fPIC", "-DBYTES=2048", "-o"];
     let compiled = Command::new("cc").args(how).args([&library, &source]).status().unwrap();
     assert!(compiled.success());
-    let command = nginx(&place, 2000);
+    let command = nginx(&place, 2000, "");
     let [usual, more] = ["", &format!("env LD_PRELOAD={} ", library.display())].map(|preload| {
         let arguments = ["--state", "finished", "--connections", "512", "--series", "1"];
         bytes(&memory(&place, &format!("{preload}{command}"), &arguments), "finished")
@@ -97,11 +99,11 @@ fn what_is_allocated_for_a_connection_is_found() {
 fn a_server_that_takes_fewer_is_told_with_their_number_or_refused() {
     let place = Place::new();
     let few = ["--state", "finished", "--connections", "200", "--series", "1"];
-    let sheet = memory(&place, &nginx(&place, 160), &few);
+    let sheet = memory(&place, &nginx(&place, 160, ""), &few);
     assert_eq!(sheet["memory"]["servers"][0]["states"][0]["connections"], 125, "{sheet:#}");
     let said = sheet["warnings"].to_string();
     assert!(said.contains("a series ended at 125 of 200") && said.contains("worker_connections"), "{said}");
-    let output = run(&place, &[&["--memory", "--server-command", &nginx(&place, 8)], &few[..], &ADDRESS].concat());
+    let output = run(&place, &[&["--memory", "--server-command", &nginx(&place, 8, "")], &few[..], &ADDRESS].concat());
     let said = String::from_utf8_lossy(&output.stdout);
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(output.status.code() == Some(5) && said.contains("too few for a slope"), "{said}");

@@ -58,7 +58,11 @@ fn cost_for(place: &Place, time_s: u32, arguments: &[&str]) -> Value {
 }
 
 fn is_complete(sheet: &Value) -> bool {
-    sheet["cost"]["servers"].as_array().unwrap().iter().all(|server| server["unmeasured"].is_null())
+    let has_interval = |part: &Value| part["cost_ns"]["low"].is_number();
+    let is_whole = |server: &Value| {
+        server["unmeasured"].is_null() && server["parts"].as_array().is_none_or(|parts| parts.iter().all(has_interval))
+    };
+    sheet["cost"]["servers"].as_array().unwrap().iter().all(is_whole)
 }
 
 fn sheet(output: &Output) -> Value {
@@ -254,6 +258,26 @@ fn a_forwarder_is_refused_and_the_one_that_works_is_named() {
         place.tlsdyno(&[&["dispatch", "--listen", "127.0.0.1:0", "--print-address"], &backend[..]].concat());
     let (_forwarder, address) = serving(&mut command);
     refused(&place, &[&format!("https://{address}/")], 6, "passes them on");
+}
+
+/// HTTP/2 stands beside HTTP/1.1 where the server takes it, and is told where it does not.
+#[test]
+fn a_request_by_http2_is_a_part_where_the_server_takes_it() {
+    let place = Place::new();
+    let cost_of = |listener: &str| {
+        let command = memory::nginx(&place, 2000, listener);
+        let sheet = cost_for(&place, 12, &["--server-command", &command, "--address", "127.0.0.1:{port}"]);
+        sheet["cost"]["servers"][0].clone()
+    };
+    let with = cost_of(" http2");
+    let [one_by_one, at_once] = ["next request on the connection, HTTP/2", "each of 10 requests at once, HTTP/2"];
+    for name in [one_by_one, at_once, "HTTP/2 in place of HTTP/1.1: its beginning and the first request"] {
+        interval_us(&with["parts"], name);
+    }
+    let without = cost_of("");
+    let refused = without["refused"].to_string();
+    assert!(refused.contains("the server does not choose HTTP/2 (ALPN)"), "{without:#}");
+    assert!(!without["parts"].to_string().contains("HTTP/2"), "{without:#}");
 }
 
 /// Its connections cost nothing by the clocks of the processes that were there before.
