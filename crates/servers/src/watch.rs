@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use tlsdyno_base::until::until;
 use tlsdyno_base::{listening, process_tree};
 use tlsdyno_record::model::worker::{Look, Seen};
 use tlsdyno_record::store::MemoryPoint;
@@ -15,6 +16,9 @@ use super::memory;
 
 /// A server rests when its clocks stand still for so long, and comes to rest so soon.
 const REST: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(40)];
+
+/// Maximum time until all processes that are listed live.
+const LISTING: Duration = Duration::from_millis(500);
 
 /// The processes whose CPU time is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +40,8 @@ impl FromStr for CpuOwner {
 }
 
 impl CpuOwner {
-    fn clocks(self) -> Result<ProcessClocks> {
-        let clocks = match self {
+    fn listed(self) -> Result<ProcessClocks> {
+        Ok(match self {
             CpuOwner::Process(pid) => ProcessClocks::with_descendants([pid]),
             CpuOwner::Listener(address) => {
                 let owners = listening::owner_numbers(&address).filter(|owners| !owners.is_empty());
@@ -48,7 +52,13 @@ impl CpuOwner {
                     )
                 })?
             }
-        };
+        })
+    }
+
+    fn clocks(self) -> Result<ProcessClocks> {
+        // One that has served a connection may end while it is looked at.
+        let is_alive = |clocks: &ProcessClocks| clocks.read_ns().is_some();
+        let clocks = until(LISTING, Duration::ZERO, || self.listed(), is_alive)?;
         clocks.read_ns().with_context(|| match self {
             CpuOwner::Process(pid) => format!("there is no process {pid} that you may look into"),
             CpuOwner::Listener(address) => format!("the processes that listen on {address} have ended"),
