@@ -16,6 +16,11 @@ pub struct Load {
     /// Most connections of one user at once, as browsers have under HTTP/1.1; under HTTP/2 it is one
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub per_user: u32,
+    // `None`: none of these.
+    /// Send what browsers send: User-Agent, Accept, Accept-Language, and a cookie of so many bytes (0: none)
+    #[arg(long, value_name = "COOKIE_BYTES", value_parser = clap::value_parser!(u32).range(..=8192))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub browser_headers: Option<u32>,
     // `None`: as browsers, 100.
     /// Requests at once on a connection of HTTP/2, if the server allows so many [default: 100]
     #[arg(long, value_name = "N")]

@@ -63,6 +63,8 @@ impl CheckExperiment for Experiment {
         self.load.reuse()?;
         ensure!(self.load.connections > 0, "at least one connection is needed (--connections)");
         ensure!(self.load.per_user > 0, "at least one connection per user is needed (--per-user)");
+        let cookie_bytes = self.load.browser_headers.unwrap_or(0);
+        expect("load.browser_headers", cookie_bytes, cookie_bytes <= 8192, "a cookie of up to 8192 bytes")?;
         check_streams(self)?;
         check_measure(&self.measure)?;
         server::check(self)?;

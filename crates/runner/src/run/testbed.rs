@@ -85,7 +85,8 @@ impl Testbed {
         let directory = if is_command { RunDirectory::create_for_command() } else { RunDirectory::create() }?;
         let mut site = make_site(&experiment.workload, directory.path(), say)?;
         let client = &experiment.server.client;
-        site.workload = client::workload(&site, &client::header_lines(client).or_fault(Fault::Usage)?);
+        let lines = client::header_lines(client, experiment.load.browser_headers).or_fault(Fault::Usage)?;
+        site.workload = client::workload(&site, &lines);
         let hosts = modes::hosts(experiment);
         // Slices are shorter than what a user of many requests takes.
         let requests_alone = experiment.load.requests_are_alone() && hosts.iter().any(Option::is_some);

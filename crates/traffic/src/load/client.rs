@@ -11,9 +11,33 @@ use tlsdyno_tls::ClientCertificate;
 use crate::load::values::Header;
 use tlsdyno_workloads::ServedWorkload;
 
-pub fn header_lines(client: &ClientModel) -> Result<String> {
-    let line = |text: &String| text.parse::<Header>().map(|header| header.line()).map_err(|what| anyhow!("{what}"));
-    client.headers.iter().map(line).collect()
+const COOKIE: &str = "Cookie";
+
+/// What Chromium sends with a document, but for what asks for compression, which would change the answers.
+const BROWSER_HEADERS: [(&str, &str); 3] = [
+    (
+        "User-Agent",
+        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
+    ),
+    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"),
+    ("Accept-Language", "en-US,en;q=0.9"),
+];
+
+/// The further headers of each request. `cookie_bytes`: of the cookie among those that browsers send; `None`: these are
+/// left out.
+pub fn header_lines(client: &ClientModel, cookie_bytes: Option<u32>) -> Result<String> {
+    let header = |text: &String| text.parse::<Header>().map_err(|what| anyhow!("{what}"));
+    let own: Vec<Header> = client.headers.iter().map(header).collect::<Result<_>>()?;
+    let of_browser = cookie_bytes.map_or(Vec::new(), |bytes| browser_lines(&own, bytes));
+    Ok(own.iter().map(Header::line).chain(of_browser).collect())
+}
+
+/// What a browser sends besides its user's own headers, with a cookie of so many bytes.
+pub fn browser_lines(own: &[Header], cookie_bytes: u32) -> Vec<String> {
+    let cookie = format!("session={:x<1$}", "", (cookie_bytes as usize).saturating_sub("session=".len()));
+    let is_sent = |name: &str| !own.iter().any(|own| own.is_named(name)) && (cookie_bytes > 0 || name != COOKIE);
+    let all = BROWSER_HEADERS.into_iter().chain([(COOKIE, cookie.as_str())]);
+    all.filter(|(name, _)| is_sent(name)).map(|(name, value)| format!("{name}: {value}\r\n")).collect()
 }
 
 pub fn workload(site: &ServedWorkload, lines: &str) -> Arc<Workload> {

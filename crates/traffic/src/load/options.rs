@@ -13,6 +13,7 @@ use tlsdyno_record::model::Network;
 use tlsdyno_record::store::load_run::Asked;
 use tlsdyno_tls::{Effort, Group, Suite, Version};
 
+use crate::load::client;
 use crate::load::diagnosis::Sent;
 use crate::load::places::{self, Sources};
 use crate::load::url::Url;
@@ -20,18 +21,6 @@ use crate::load::values::{
     ExpectedStatus, Header, Profile, Reuse, bandwidth, parse_alpn, parse_method, pause, per_second,
 };
 use crate::load::workload::WorkloadFlags;
-
-const COOKIE: &str = "Cookie";
-
-/// What Chromium sends with a document, but for what asks for compression, which would change the answers.
-const BROWSER_HEADERS: [(&str, &str); 3] = [
-    (
-        "User-Agent",
-        "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36",
-    ),
-    ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8"),
-    ("Accept-Language", "en-US,en;q=0.9"),
-];
 
 /// Flags that say what load is made.
 #[derive(Clone, Debug, clap::Args)]
@@ -311,16 +300,8 @@ impl Options {
     /// The further headers of each request, as they are sent. The Host header stands by itself.
     pub fn header_lines(&self) -> String {
         let own = self.header.iter().filter(|header| !header.is_host()).map(Header::line);
-        own.chain(self.browser_headers.into_iter().flat_map(|bytes| self.browser_lines(bytes))).collect()
-    }
-
-    /// What a browser sends besides, with a cookie of so many bytes.
-    fn browser_lines(&self, cookie_bytes: u32) -> Vec<String> {
-        let cookie = format!("session={:x<1$}", "", (cookie_bytes as usize).saturating_sub("session=".len()));
-        let is_sent =
-            |name: &str| !self.header.iter().any(|own| own.is_named(name)) && (cookie_bytes > 0 || name != COOKIE);
-        let all = BROWSER_HEADERS.into_iter().chain([(COOKIE, cookie.as_str())]);
-        all.filter(|(name, _)| is_sent(name)).map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+        own.chain(self.browser_headers.into_iter().flat_map(|bytes| client::browser_lines(&self.header, bytes)))
+            .collect()
     }
 
     /// Requests at once on a connection, and pages of a user: those of a URL have nothing to do with each other.
