@@ -1,7 +1,7 @@
 //! What an installed configuration says of TLS, connections and logs of one of its servers. Nothing runs.
 
 use super::http_of;
-use super::listeners::{Listeners, listens_with_http2};
+use super::listeners::Listeners;
 use super::names::knows;
 use super::reader::{Directive, all};
 use crate::site::{AccessLog, Facts, seconds, split};
@@ -39,7 +39,7 @@ impl Facts {
             ticket_key_files: scope.each("ssl_session_ticket_key").count(),
             early_data: scope.value("ssl_early_data", "off") == "on",
             stapling: scope.value("ssl_stapling", "off") == "on",
-            http2: scope.value("http2", "off") == "on" || listens_with_http2(server),
+            http2: scope.value("http2", "off") == "on" || listeners.have_http2(),
             keep_alive_s: if keep_alive[1] == "0" { Some(0) } else { seconds(&keep_alive[0], 1.0) },
             keep_alive,
             record_bytes: bytes(&scope.value("ssl_buffer_size", "")),
@@ -132,6 +132,7 @@ mod tests {
         assert_eq!((other.certificates, other.tickets, other.passes_on), (vec!["/c.pem".to_owned()], false, None));
         assert_eq!(other.access_logs, [AccessLog { path: "/var/log/all.log".to_owned(), format: String::new() }]);
         assert_eq!(other.keep_alive, ["1m", "1000"]);
+        assert!(other.http2, "its socket speaks it");
     }
 
     #[test]

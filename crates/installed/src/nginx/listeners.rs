@@ -92,11 +92,6 @@ fn listens_of(server: &[Directive]) -> Vec<Listen> {
     listens
 }
 
-/// Whether a server offers HTTP/2 where it listens, as it was written before nginx 1.25.1.
-pub(super) fn listens_with_http2(server: &[Directive]) -> bool {
-    listens_of(server).iter().any(|listen| listen.http2)
-}
-
 #[derive(Debug)]
 struct Server<'a> {
     directives: &'a [Directive],
@@ -197,6 +192,12 @@ impl<'a> Listeners<'a> {
 
     fn index_of(&self, socket: &Socket) -> Option<usize> {
         self.groups.iter().position(|group| group.socket == *socket)
+    }
+
+    /// Whether the measured socket speaks HTTP/2, as it was written before nginx 1.25.1: one of its servers says so for
+    /// all.
+    pub(super) fn have_http2(&self) -> bool {
+        self.measured.is_some_and(|index| self.groups[index].http2)
     }
 
     /// The sockets of servers that are not on the measured one, and those that a proxy of the configuration asks.
