@@ -185,6 +185,28 @@ fn two_builds_are_compared_for_a_comment_and_for_bencher() {
     assert!(of["cpu-per-hit-change-percent"]["value"].is_number(), "{metrics}");
 }
 
+/// A gate would otherwise let it pass for undecided.
+#[test]
+fn a_build_that_no_client_can_talk_to_is_not_undecided() {
+    let place = Place::new();
+    let nginx = |name: &str, line: &str| {
+        let path = place.path().join(name);
+        let text = format!(
+            "daemon off; pid {{dir}}/pid; events {{}}\nhttp {{ access_log off; server {{ \
+             listen 127.0.0.1:{{port}} ssl; root {{docroot}}; ssl_certificate {{certificate}}; \
+             ssl_certificate_key {{key}}; ssl_protocols TLSv1.3; {line} }} }}"
+        );
+        fs::write(&path, text).unwrap();
+        format!("nginx -p {{dir}} -e stderr -c {}", path.display())
+    };
+    let (good, deaf) = (nginx("good.conf", ""), nginx("deaf.conf", "ssl_ecdh_curve P-521;"));
+    let output = place.run(&["compare", "--run", &good, "--run", &deaf, "-d", "3s", "--markdown"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("the second build failed its checks"), "{output:?}");
+    let comment = String::from_utf8_lossy(&output.stdout);
+    assert!(comment.contains("> warning: second: "), "{comment}");
+}
+
 #[test]
 fn what_is_no_configuration_to_measure_is_refused_at_once() {
     let place = Place::new();

@@ -141,6 +141,11 @@ pub fn run(experiment: &Experiment, args: &Servers, gate: &Gates, shown: &Shown)
         perform_and_keep(&Ablation, &output, &|stop, progress| subject::run(experiment, stop, progress), comment)?;
     let Builds { word, sentence, changes } = compared_builds(&record, tolerance);
     shown.write(&changes)?;
+    let failed = record.configurations.iter().find(|of| !of.valid);
+    if let Some(of) = failed.filter(|_| measured == Exit::Invalid) {
+        tell!("tlsdyno: the {} build failed its checks, so that nothing is compared; the warnings say how", of.name);
+        return Ok(Exit::Server);
+    }
     if measured != Exit::Done {
         return Ok(measured);
     }
@@ -164,7 +169,9 @@ fn compared_builds(record: &Record, tolerance: f64) -> Builds {
 fn comment(record: &Record, tolerance: f64) -> Document {
     let Builds { sentence, changes, .. } = compared_builds(record, tolerance);
     let table = if changes.is_empty() { Section::default() } else { table(&changes, Scatter::Repeats) };
-    let doubts = circumstances::warnings_of(&record.warnings);
+    let of_builds = Summary::of(record).configurations;
+    let of_builds = of_builds.iter().map(|of| (&of.name, &of.warnings));
+    let doubts = circumstances::warnings(circumstances::texts(&record.warnings, of_builds));
     let by = format!("tlsdyno {}, record {}.", record.manifest.tool_version, record.id);
     Document { answer: sentence, ..Document::from_sections([table, doubts, Section::default().text(by)]) }
 }
