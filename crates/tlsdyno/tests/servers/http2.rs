@@ -50,6 +50,11 @@ fn each_speaks_it_over_tls_by_choice_and_without_tls_to_who_knows() {
         server.stop().unwrap();
         let server = place.start(&plain).unwrap_or_else(|error| panic!("{kind:?}: {error:#}"));
         assert!(ask_twice(&server, None, true).response.starts_with(b"HTTP/2 200"), "{kind:?}");
+        let url = format!("http://{}/object", server.address());
+        let output = place.run(&["load", &url, "--http2", "--close", "-n", "200", "-c", "2", "--json"]);
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let counts = [&result["hits"], &result["connections"], &result["http2"]["chosen_count"]];
+        assert_eq!(counts, [200, 200, 200], "{kind:?}: {result}");
         server.stop().unwrap();
     });
 }

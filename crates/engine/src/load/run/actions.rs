@@ -172,10 +172,11 @@ impl Run<'_> {
         if connection.phase == ConnectionPhase::Handshaking {
             self.sessions.undo(connection.user, connection.session_given);
         }
-        let is_http2 = connection.http2.is_some();
+        // Without TLS nothing but its end tells a server that the client has done.
+        let is_told = connection.http2.is_some() && connection.tls.is_some();
         self.put_last_words(id, None);
         self.send_last_words(id);
-        if server_first && is_http2 && !self.leaves_open {
+        if server_first && is_told && !self.leaves_open {
             // Told so, most servers close first, and keep the port pair in TIME_WAIT.
             let connection = self.connection(id);
             (connection.phase, connection.progress_ns) = (ConnectionPhase::Closing, now_ns);
