@@ -28,7 +28,7 @@ pub struct Curve {
     #[arg(long = "levels", id = "levels", value_name = "PERCENT", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub levels_percent: Vec<f64>,
-    /// The same objects in plain HTTP: gives the half serving point
+    /// The same objects in plain HTTP, by HTTP/1.1: gives the half serving point
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plain: Option<String>,

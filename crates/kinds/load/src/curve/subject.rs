@@ -104,9 +104,11 @@ pub fn points(curve: &Curve, options: &Options, url: &Url) -> Result<Vec<Point>>
     curve.places().iter().map(point).collect()
 }
 
-/// The same load without settings of TLS, and without a redirection to another address.
+/// The same load without settings of TLS, and without a redirection to another address. Servers that take HTTP/2 over
+/// TLS seldom take it without, so that it is HTTP/1.1.
 fn without_tls(options: Options) -> Options {
-    Options { client_cert: None, client_key: None, early_data: false, connect_to: None, unix: None, ..options }
+    let options = Options { client_cert: None, client_key: None, early_data: false, http2: false, ..options };
+    Options { streams: None, connect_to: None, unix: None, ..options }
 }
 
 /// Plan of a point that saturates its server, and whether `connections_max` suffices for that; `load` makes loads.
@@ -209,7 +211,7 @@ mod tests {
     #[test]
     fn points_have_the_flags_of_their_axis_and_plain_http_those_without_tls() {
         let curve = curve(&[ReuseAxis::Hits, ReuseAxis::Connections]);
-        let flags = ["--client-cert", "a", "--client-key", "b", "--connect-to", "h:1"];
+        let flags = ["--client-cert", "a", "--client-key", "b", "--connect-to", "h:1", "--http2", "--streams", "4"];
         let url = Url::parse("https://localhost/x").unwrap();
         let points = points(&curve, &options(&flags), &url).unwrap();
         let of = |name: &str| points.iter().find(|point| point.name == name).unwrap();
@@ -220,6 +222,7 @@ mod tests {
         assert_eq!(connections.options.requests_per_connection, Some(1));
         let plain = of("plain HTTP for hits");
         assert!(plain.options.client_cert.is_none() && plain.options.connect_to.is_none() && !plain.url.tls);
+        assert_eq!([hits, plain].map(|of| (of.options.http2, of.options.streams)), [(true, Some(4)), (false, None)]);
         assert_eq!(plain.options.requests_per_connection, None, "kept connections, as with TLS");
         assert_eq!(of("plain HTTP for connections").options.requests_per_connection, Some(1));
     }
